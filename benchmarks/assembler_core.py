@@ -34,8 +34,6 @@ from lightstream.stream_processors.core.segments import segments_of
 
 from .command import run
 
-__all__ = ["main", "measure"]
-
 TOKENS = 320
 PAYLOADS = 4096
 """Distinct token data: 16 MB, more than the caches near a core."""

@@ -31,8 +31,6 @@ from lightstream.up import Stack
 
 from .command import run
 
-__all__ = ["main", "measure", "slow_digit"]
-
 SIGMA = 0.5
 TASKS, SAMPLES = 8, 16
 DIGITS = 10

@@ -18,8 +18,6 @@ from lightstream.schemas.records import (
     SpanRecord,
 )
 
-__all__ = ["SPANS_PER_ATTEMPT", "attempt_closed", "attempt_opened", "events", "span"]
-
 PROMPT = pack_int32(range(1000, 1512))
 RESPONSE = pack_int32(range(2000, 2128))
 LOGPROBS = pack_float32([-0.5] * 128)

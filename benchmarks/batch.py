@@ -22,8 +22,6 @@ from lightstream.trainers.rollouts.batch import build_arrays
 
 from .command import run
 
-__all__ = ["main", "measure"]
-
 PROMPT_TOKENS, RESPONSE_TOKENS = 1024, 2048
 GROUP_SIZE = 8
 VOCABULARY = 150_000

@@ -14,8 +14,6 @@ from lightstream.broker import EmbeddedBroker
 from lightstream.runtime.kafka import create_topics
 from lightstream.runtime.settings import Settings
 
-__all__ = ["Cluster", "cluster"]
-
 
 @dataclass(frozen=True, slots=True)
 class Cluster:

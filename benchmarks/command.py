@@ -8,8 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 
-__all__ = ["run"]
-
 
 def run(description: str | None, measure: Callable[..., Mapping[str, float]], **counts: int) -> None:
     """Measure and print.

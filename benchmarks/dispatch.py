@@ -45,8 +45,6 @@ from lightstream.store_views.stores import KafkaLightningStore
 from .command import run
 from .store.processes import BROKER_PID, Processes, running, settings_for
 
-__all__ = ["main", "measure"]
-
 T = TypeVar("T")
 TAKERS = (1, 32)
 POLL_S = 0.2

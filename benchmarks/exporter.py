@@ -25,8 +25,6 @@ from lightstream.runtime.settings import Settings
 from .cluster import cluster
 from .command import run
 
-__all__ = ["main", "measure"]
-
 TOKENS = 320
 ATTRIBUTES: dict[str, AttributeValue] = {
     "gen_ai.operation.name": "chat",

@@ -34,8 +34,6 @@ from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_
 from lightstream.store_views.tables import tables_of
 from lightstream.stream_processors.core.assembly import Assembler
 
-__all__ = ["ROLLOUTS_PER_BATCH", "STATES_PER_ROLLOUT", "batches", "states"]
-
 ROLLOUTS_PER_BATCH = 5_000
 STATES_PER_ROLLOUT = 4
 AT_ONCE = 1_000

@@ -32,8 +32,6 @@ from .steady_load import steady_load
 from .view_process import CATCH_UP_TIMEOUT_S, processor_seconds, view_process
 from .worker_process import worker_process
 
-__all__ = ["main", "measure"]
-
 PAUSE_S_MAX = 0.5
 """Spans come at any moment between two transactions."""
 WARM_UP = 20

@@ -28,8 +28,6 @@ from lightstream.runtime.settings import Settings
 from .cluster import cluster
 from .command import run
 
-__all__ = ["main", "measure"]
-
 SPANS_PER_REQUEST = 512
 PROMPT_TOKENS, RESPONSE_TOKENS = 512, 128
 CONNECTIONS = 4

@@ -31,13 +31,19 @@ from .cluster import cluster
 from .command import run
 from .steady_load import PREFIX, steady_load
 
-__all__ = ["STATEMENTS", "Seen", "during", "main", "measure"]
+ONE_CALL = "SELECT levenshtein(s, reverse(s)) FROM (SELECT string_agg('ab', '') AS s FROM range(500000))"
+"""No constant shows how long the text is."""
+
+LARGE_TEXT = (
+    "SELECT sum(length(repeat(s, length(s) // 250) || i)) "
+    "FROM (SELECT string_agg('ab', '') AS s FROM range(500000)), range(8) AS t(i)"
+)
 
 SLOW = "SELECT count(*) FROM range(100000000000) AS a(x) WHERE x % 7 = 3"
 
 STATEMENTS: Mapping[str, tuple[str, float]] = {
-    "one call of a function": ("SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))", 1.0),
-    "20 GB of text": ("SELECT sum(length(repeat('x', 4000000000) || i)) FROM range(5) AS t(i)", 1.0),
+    "one call of a function": (ONE_CALL, 1.0),
+    "20 GB of text": (LARGE_TEXT, 1.0),
     "a sort that fills the disk": ("SELECT i, md5(i::VARCHAR) AS s FROM range(100000000000) AS t(i) ORDER BY s", 1.0),
     "endless recursion": (
         "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n",
@@ -49,7 +55,7 @@ STATEMENTS: Mapping[str, tuple[str, float]] = {
     ),
     "no time": (SLOW, 0.0),
     "hardly any time": (SLOW + " AND x % 5 = 1", 0.001),
-    "a long list": ("SELECT list_sort(range(300000000))", 1.0),
+    "a long list": ("SELECT list_sort(l) FROM (SELECT list(x) AS l FROM range(300000000) AS t(x))", 1.0),
 }
 """Statements, and the limit of each in seconds."""
 

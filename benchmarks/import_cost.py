@@ -13,8 +13,6 @@ import sys
 
 from .command import run
 
-__all__ = ["main", "measure"]
-
 PROGRAM = """
 import time, sys
 started = time.perf_counter()

@@ -30,8 +30,6 @@ from .cluster import Cluster, cluster
 from .command import run
 from .update import rollout_of
 
-__all__ = ["RUN", "main", "measure", "recorded_rollouts", "through_kafka", "verl_of"]
-
 RUN, TASKS, SAMPLES = "measured", 8, 8
 TIMES = ("seconds/", "tokens_per_second/")
 

@@ -35,8 +35,6 @@ from lightstream.trainers.run.tasks import sample_indices
 
 from .command import run
 
-__all__ = ["learn", "main", "measure"]
-
 TARGET = 0.95
 WINDOW = 5
 

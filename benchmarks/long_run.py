@@ -38,8 +38,6 @@ from lightstream.trainers.run.run import Run
 from .cluster import cluster
 from .command import run
 
-__all__ = ["main", "measure"]
-
 LENGTHS = (200, 2_000, 20_000)
 RUN = "long"
 MEBIBYTE = 1 << 20

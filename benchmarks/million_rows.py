@@ -24,8 +24,6 @@ from lightstream.store_views.tables import tables_of
 from .command import run
 from .view import SPANS_PER_ROLLOUT, llm_span
 
-__all__ = ["main", "measure"]
-
 ROWS_PER_TRANSACTION = 20_000
 ROWS = 1_000_000
 OFFSET = "log_offset"

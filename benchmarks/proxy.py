@@ -30,8 +30,6 @@ from lightstream.trainers.run.model.tiny_model import make_tiny_model
 from .cluster import cluster
 from .command import run
 
-__all__ = ["EXTRAS", "RUN_PROXY", "Server", "main", "measure", "process"]
-
 QUESTION = "What is the greatest common divisor of {:>5} and 36? Answer w"
 """64 characters, as the demonstration's tasks."""
 

@@ -29,8 +29,6 @@ from .cluster import cluster
 from .command import run
 from .proxy import EXTRAS, RUN_PROXY, Server, process
 
-__all__ = ["main", "measure", "serve_slow_answers"]
-
 AGENTS = 32
 ANSWER_S = 0.2
 TOKENS, TOKEN_INTERVAL_S = 16, 0.01

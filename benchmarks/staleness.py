@@ -18,8 +18,6 @@ from lightstream.trainers import RolloutCorrection
 from .command import run
 from .learning_seeds import WINDOW, learn
 
-__all__ = ["main", "measure"]
-
 
 def measure(*, seeds: int = 5, steps: int = 60, ahead: int = 8) -> dict[str, float]:
     """Rewards of the last five steps of each, and their ratios to those on policy."""

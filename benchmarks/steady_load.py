@@ -25,8 +25,6 @@ from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS
 
 from .attempts import events, span
 
-__all__ = ["PREFIX", "main", "steady_load"]
-
 PREFIX = "load-"
 """Of the rollouts' ids."""
 

@@ -35,8 +35,6 @@ from .cluster import cluster
 from .command import run
 from .proxy import RUN_PROXY, Server, process
 
-__all__ = ["main", "measure"]
-
 Swap: TypeAlias = Literal["drain", "keep", "continue"]
 SHORTEST, SPREAD = 40, 10
 FOLDERS = 4

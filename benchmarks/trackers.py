@@ -20,8 +20,6 @@ from .cluster import cluster
 from .command import run
 from .kafka_training import recorded_rollouts, through_kafka, verl_of
 
-__all__ = ["main", "measure"]
-
 FINISH_S = 0.1
 """The end of a training waits so long for the one that hangs; it is not part of what is measured."""
 

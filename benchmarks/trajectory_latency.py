@@ -31,8 +31,6 @@ from .steady_load import PREFIX, steady_load
 from .view_process import processor_seconds, view_process
 from .worker_process import TIMEOUT_S, cpu_s, follow, worker_process
 
-__all__ = ["main", "measure"]
-
 LOOK_INTERVAL_S = 0.02
 """Asking more often would be most of what the view does."""
 WARM_UP_ATTEMPTS = 50

@@ -26,8 +26,6 @@ from lightstream.trainers.rollouts.groups import Group
 
 from .command import run
 
-__all__ = ["main", "measure", "rollout_of"]
-
 TURNS, PROMPT, RESPONSE, BETWEEN = 5, 60, 40, 15
 GROUP_SIZE = 8
 LIMIT = 16_384

@@ -26,8 +26,6 @@ from .finished_rollouts import STATES_PER_ROLLOUT, states
 from .view_at_scale import measure_at_scale
 from .view_process import CATCH_UP_TIMEOUT_S, catch_up, memory_bytes_max, processor_seconds, view_process
 
-__all__ = ["SPANS_PER_ROLLOUT", "llm_span", "main", "measure"]
-
 PROMPT_TOKENS, RESPONSE_TOKENS, VOCABULARY = 512, 128, 150_000
 """640 token ids a span, of a vocabulary of today's size, so that they compress as real ones do."""
 SPANS_PER_ROLLOUT = 4

@@ -20,8 +20,6 @@ from lightstream.store_views.stores.queries import RolloutQuery, SpanQuery
 from .finished_rollouts import batches
 from .view_process import CATCH_UP_TIMEOUT_S, memory_bytes_max, view_process
 
-__all__ = ["measure_at_scale"]
-
 KAFKA_PATIENCE_S = 30.0
 REPETITIONS = 5
 SECONDS_PER_QUERY = 10.0

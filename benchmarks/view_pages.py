@@ -29,8 +29,6 @@ from lightstream.store_views.tables import tables_of
 from .command import run
 from .finished_rollouts import ROLLOUTS_PER_BATCH, batches
 
-__all__ = ["main", "measure"]
-
 PAGES = Path(__file__).parents[1] / "store_views" / "dashboard" / "src" / "api"
 ASKED = re.compile(r'ask<[^(]*?>\(":([\w-]+)"')
 REPETITIONS = 20

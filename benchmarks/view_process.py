@@ -13,8 +13,6 @@ from pathlib import Path
 from lightstream.runtime.settings import Settings
 from lightstream.store_views.client import ViewClient
 
-__all__ = ["CATCH_UP_TIMEOUT_S", "catch_up", "memory_bytes_max", "processor_seconds", "view_process"]
-
 CATCH_UP_TIMEOUT_S = 600.0
 POLL_INTERVAL_S = 0.02
 

@@ -19,8 +19,6 @@ from .cluster import cluster
 from .command import run
 from .worker_process import TIMEOUT_S, cpu_s, follow, worker_process
 
-__all__ = ["main", "measure"]
-
 
 def measure(*, attempts: int = 5000, rollouts: int = 3000) -> dict[str, float]:
     """Run both measurements, each on topics of its own.

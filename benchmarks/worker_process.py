@@ -17,8 +17,6 @@ from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import Topic
 
-__all__ = ["TIMEOUT_S", "cpu_s", "follow", "worker_process"]
-
 TIMEOUT_S = 300.0
 RUN_WORKER = """
 from lightstream.runtime.settings import Settings

@@ -36,8 +36,6 @@ from lightstream.schemas.topics import ROLLOUTS
 from .cluster import cluster
 from .command import run
 
-__all__ = ["main", "measure"]
-
 TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.02

@@ -32,7 +32,9 @@ MEANT_FOR_TESTS = (
     "LIGHTSTREAM_TEST_EXAMPLES",
     "LIGHTSTREAM_TEST_PYTHON",
     "LIGHTSTREAM_TEST_SCREENSHOTS",
+    "LIGHTSTREAM_TEST_SECONDS",
     "LIGHTSTREAM_TEST_SEED",
+    "LIGHTSTREAM_TEST_SPANS_PER_S",
     "LIGHTSTREAM_TEST_TRACKERS_PYTHON",
     "LIGHTSTREAM_TEST_VLLM_PYTHON",
     "LIGHTSTREAM_TEST_AGENT_LIGHTNING_CHECKOUT",
@@ -50,11 +52,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).with_name("support") / "certificate.pem"))
 
 # No timing is asserted in tests: a busy machine makes a slow example, not a wrong one.
-for _profile, _examples in (("quick", 60), ("full", 400)):
+for _profile, _examples in (("quick", 60), ("full", 400), ("planted", 60)):
     hypothesis.settings.register_profile(
-        _profile, max_examples=_examples, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+        _profile,
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+        phases=[phase for phase in hypothesis.Phase if _profile != "planted" or phase is not hypothesis.Phase.shrink],
     )
-hypothesis.settings.load_profile("quick")  # `make soak` asks for the other
+hypothesis.settings.load_profile("quick")  # `make soak` asks for "full", benchmarks.planted_faults for "planted"
 
 
 @pytest.fixture(scope="session")

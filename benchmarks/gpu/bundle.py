@@ -16,8 +16,6 @@ from pathlib import Path
 
 from .rollouts import record
 
-__all__ = ["main"]
-
 BUNDLE = Path(".gpu-bundle")
 NAMES = Path("requirements/gpu-bundle.txt")
 LOCK = Path("requirements/lock.txt")

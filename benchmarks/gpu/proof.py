@@ -39,8 +39,6 @@ from lightstream.trainers.servers.cpu.checkpoint import load_model, load_tokeniz
 
 from .rollouts import Device, Sampler, make_model, read_expected, timed, trajectory_of
 
-__all__ = ["main"]
-
 CONCURRENT = 64
 GROUP = 8
 

@@ -24,8 +24,6 @@ from lightstream.trainers.servers.cpu.policy_version import PolicyVersion
 
 Device: TypeAlias = Literal["cpu", "cuda"]
 
-__all__ = ["Sampler", "make_model", "read_expected", "record", "timed", "trajectory_of"]
-
 RECORDED: dict[str, Any] = {
     "steps": 4,
     "tasks_per_step": 4,

@@ -15,8 +15,6 @@ import sys
 import tarfile
 from pathlib import Path
 
-__all__ = ["FOLDER", "main"]
-
 FOLDER = Path(".gpu-vllm")
 NAMES = Path("requirements/gpu-bundle-vllm.txt")
 UV = Path(sys.executable).with_name("uv")

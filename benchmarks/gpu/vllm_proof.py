@@ -43,8 +43,6 @@ from .proof import CONCURRENT, Made, actor_of, arrays_of, machine
 from .rollouts import Sampler, make_model, timed
 from .vllm_bundle import FOLDER
 
-__all__ = ["main"]
-
 PAIRS = 5
 
 ARGUMENTS = (

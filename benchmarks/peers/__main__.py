@@ -25,8 +25,6 @@ from .pages import browser, first_interaction_s, store_rollout, store_trace
 from .servers import LIGHTSTREAM, Server, lightstream, mlflow, phoenix
 from .spans import spans_per_s
 
-__all__ = ["main"]
-
 Figures = dict[str, dict[str, list[float]]]
 """Figure -> server -> one of each round."""
 

@@ -28,8 +28,6 @@ from lightstream.schemas.topics import ROLLOUTS
 from .servers import LIGHTSTREAM, MLFLOW, MLFLOW_EXPERIMENT, Server
 from .spans import trace_request
 
-__all__ = ["browser", "first_interaction_s", "store_rollout", "store_trace"]
-
 STORING_S_MAX = 600.0
 SHOWING_MS_MAX = 180_000.0
 POLL_INTERVAL_S = 0.2

@@ -21,8 +21,6 @@ from lightstream.store_views.client import ViewClient
 
 from ..view_process import view_process
 
-__all__ = ["LIGHTSTREAM", "MLFLOW", "MLFLOW_EXPERIMENT", "PHOENIX", "Server", "lightstream", "mlflow", "phoenix"]
-
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.1

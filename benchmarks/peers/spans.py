@@ -14,8 +14,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from .servers import Server
 
-__all__ = ["spans_per_s", "trace_request", "traces_request"]
-
 SPANS_PER_TRACE = 10
 WORDS = ("we", "look", "for", "the", "smallest", "change", "that", "makes", "this", "test", "pass", "and", "say")
 MESSAGE_WORDS = 120

@@ -29,8 +29,6 @@ from .latency import single_calls, waking
 from .processes import BROKER_PID, Processes, running, serving, settings_for
 from .throughput import batched, one_at_a_time
 
-__all__ = ["main", "measure"]
-
 CLIENTS = 32
 AT_ONCE = 16
 PROCESSES = (1, 2, 4)

@@ -20,8 +20,6 @@ from lightstream.schemas.interfaces import LightningStore
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient
 
-__all__ = ["TASK", "Clients", "Transport", "clients", "open_store"]
-
 TASK = {"question": "what is 2 + 2?"}
 
 Transport = Literal["kafka", "http"]

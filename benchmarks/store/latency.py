@@ -14,8 +14,6 @@ from lightstream.runtime.settings import Settings
 from .clients import TASK, open_store
 from .processes import Processes
 
-__all__ = ["single_calls", "waking"]
-
 IDS = 256
 TIMEOUT_S = 60.0
 

@@ -16,8 +16,6 @@ from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.store_views.stores.http import LightningStoreServer
 from lightstream.up import Stack
 
-__all__ = ["BROKER_PID", "Processes", "cpu_s_of", "running", "serve_memory", "serving", "settings_for"]
-
 BROKER_PID = "BENCHMARK_BROKER_PID"
 """Environment variable: the process id of the broker on this machine that the settings name."""
 

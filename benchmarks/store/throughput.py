@@ -12,8 +12,6 @@ from lightstream.schemas.types import EnqueueRolloutRequest
 from .clients import TASK, Clients, Transport, clients, open_store
 from .processes import Processes, cpu_s_of
 
-__all__ = ["batched", "one_at_a_time"]
-
 BATCH = 256
 """Rollouts of a training step: 32 tasks, 8 of each. As many times more where clients have several at once."""
 

@@ -18,7 +18,7 @@ import fastavro
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-SCHEMAS = Path(__file__).parents[2] / "schemas/lightstream/schemas/avro"
+SCHEMAS = Path(__file__).parents[2] / "schemas/avro"
 MAGIC = b"\xc3\x01"
 TIMEOUT_S = 60.0
 

@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "lightstream" / "store_views" / "server" / "page"
+PAGE = HERE.parents[1] / "lightstream" / "store_views" / "server" / "page"
+"""By the link in a checkout; an sdist has the files in its place."""
 LOCK = HERE / "package-lock.json"
 INSTALLED = HERE / "node_modules" / ".installed-from"
 """The lock file that ``node_modules`` was installed from."""

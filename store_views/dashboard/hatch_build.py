@@ -45,5 +45,4 @@ class DashboardHook(BuildHookInterface[Any]):
             return
         file = Path(tempfile.mkdtemp()) / "COMMIT"
         file.write_text(commit, "utf-8")
-        inside = "lightstream/schemas/COMMIT"
-        build_data["force_include"][str(file)] = inside if self.target_name == "wheel" else f"schemas/{inside}"
+        build_data["force_include"][str(file)] = "lightstream/schemas/COMMIT"

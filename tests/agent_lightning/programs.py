@@ -18,8 +18,6 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Call", "program"]
-
 Call = dict[str, Any]
 """``method``, ``args``, ``kwargs``, and when it is left out.
 

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["answers", "differences"]
-
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("LIGHTSTREAM_TEST_AGENT_LIGHTNING_PYTHON", ROOT / ".venv-agent-lightning/bin/python"))
 """The interpreter of the environment in which Agent Lightning is installed."""

@@ -9,8 +9,6 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, TraceFlags
 
-__all__ = ["readable_span", "span"]
-
 
 def span(package: Any, **fields: Any) -> Any:
     """The interface's ``Span`` with these fields: ended well, with neither events nor links."""

@@ -15,8 +15,6 @@ import json
 import random
 from typing import Any
 
-__all__ = ["Trace", "proxy_trace", "trace"]
-
 Trace = dict[str, Any]
 """``spans`` (fields of the interface's ``Span``) and ``options`` of ``TracerTraceToTriplet``."""
 

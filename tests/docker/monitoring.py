@@ -12,8 +12,6 @@ from typing import Any
 from lightstream.runtime.settings import Settings
 from lightstream.up import SERVICES, Stack
 
-__all__ = ["ALERTS", "FOLDER", "every_server", "panel_expressions", "read_yaml", "rule_expressions", "rules"]
-
 FOLDER = Path(__file__).parents[2] / "docker" / "monitoring"
 ALERTS = FOLDER / "alerts.yml"
 

@@ -9,15 +9,40 @@ import httpx
 import promql_parser
 import pytest
 
+from lightstream.runtime.processes import Restarts, note_restart
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.records import StepOutcome
+from lightstream.trainers.run.report import StepReport
+from lightstream.trainers.run.series import TrainingSeries
+from tests.store_views.view_process import running_view
 from tests.support.waiting import eventually
 
 from .monitoring import FOLDER, every_server, panel_expressions, read_yaml, rule_expressions
 
 OF_PROMETHEUS = {"up"}
-WHEN_THERE_IS_ONE = {"lightstream_rollouts", "lightstream_calls", "lightstream_http_requests_total"}
-"""Series that begin with the first rollout, call or request."""
+WHEN_THERE_IS_ONE = {
+    "lightstream_rollouts",
+    "lightstream_calls",
+    "lightstream_http_requests_total",
+    "lightstream_proxy_upstream_answers_total",
+    "lightstream_restarts_total",
+}
+"""Series that begin with the first rollout, call, request or restart."""
+REPORT = StepReport(
+    step=3,
+    steps=4,
+    outcome=StepOutcome.UPDATED,
+    mean_reward=0.5,
+    logprob_diff_max=0.25,
+    rollouts=8,
+    calls=9,
+    rows=7,
+    tokens=100,
+    seconds=1.5,
+    resources_id=None,
+    metrics={"batch/staleness_max": 2.0},
+)
 OWN_METRIC = re.compile(r"\b(?:lightstream|process)_\w+|\bup\b")
 ID_LABELS = {"rollout_id", "attempt_id", "run_id", "span_id", "worker_id", "path", "le_id"}
 
@@ -36,6 +61,13 @@ def test_prometheus_asks_at_the_ports_of_the_compose_file() -> None:
         name, _, port = target.partition(":")
         assert environment[f"LIGHTSTREAM_{name.upper()}_PORT"] == port
     assert len(targets) == 6
+
+
+def test_the_view_tells_what_up_has_started_again(settings: Settings) -> None:
+    note_restart(settings, Restarts("worker", 3, "was killed", 1))
+    with running_view(settings):
+        told = httpx.get(f"{discover(settings, 'view').address}/metrics", timeout=60).text
+    assert '\nlightstream_restarts_total{process="worker"} 3.0\n' in told
 
 
 def is_ready(url: str) -> bool:
@@ -61,4 +93,7 @@ def test_every_process_is_alive_and_ready_and_tells_the_metrics_that_are_asked_f
     asked = {
         name for expression in (*rule_expressions(), *panel_expressions()) for name in OWN_METRIC.findall(expression)
     }
+    of_training = TrainingSeries()
+    of_training(REPORT)
+    told["training"] = {metric.name for metric in of_training.readings()}
     assert asked - {name for names in told.values() for name in names} <= OF_PROMETHEUS | WHEN_THERE_IS_ONE

@@ -120,12 +120,19 @@ def test_every_panel_shows_something_and_every_rule_is_evaluated(settings: Setti
             number_of_targets = partial(prometheus.values, 'sum(up{job="lightstream"})')
             eventually(lambda: number_of_targets() == [len(targets)], what="all processes asked")
             train_on_one_rollout(stack.settings, prometheus)
+            url = f"{discover(stack.settings, 'view').address}/v1/positions"
             for expression in panel_expressions():
-                eventually(partial(prometheus.values, expression), what=expression)
+                eventually(partial(values_after_a_request, prometheus, url, expression), what=expression)
             eventually(prometheus.rules_evaluated, what="rules evaluated")
             assert prometheus.values('lightstream_calls{fate="triplet"}') == [1]
             stack.stop()
             eventually(lambda: "LightstreamProcessDown" in pending(prometheus), what="a pending alert")
+
+
+def values_after_a_request(prometheus: Prometheus, url: str, expression: str) -> list[float]:
+    """A rate is of requests that go on coming."""
+    httpx.get(url, timeout=60).raise_for_status()
+    return prometheus.values(expression)
 
 
 def train_on_one_rollout(settings: Settings, prometheus: Prometheus) -> None:

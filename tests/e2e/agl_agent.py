@@ -9,8 +9,6 @@ from openai import OpenAI
 import lightstream.agl as agl
 from lightstream.agl.utils.otel import make_link_attributes, make_tag_attributes
 
-__all__ = ["Calculator", "describe"]
-
 
 class Calculator(agl.LitAgent[dict[str, Any]]):
     """Two calls: a draft, judged by itself, and the answer. The final reward has two dimensions."""

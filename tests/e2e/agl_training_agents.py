@@ -10,8 +10,6 @@ from openai import AsyncOpenAI, OpenAI
 
 import lightstream.agl as agl
 
-__all__ = ["QueryAgent", "calculate"]
-
 TOKENS_MAX = 4
 """An untrained model says anything."""
 

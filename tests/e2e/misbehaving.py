@@ -11,8 +11,6 @@ from openai import AsyncOpenAI
 from lightstream.producers import rollout
 from lightstream.schemas.types import LLM, AttemptedRollout
 
-__all__ = ["LARGE_PROMPT_CHARACTERS", "misbehave"]
-
 LARGE_PROMPT_CHARACTERS = 20 * 1024 * 1024
 
 

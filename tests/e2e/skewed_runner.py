@@ -16,8 +16,6 @@ from lightstream.producers import Runner, emit_annotation, rollout
 from lightstream.runtime.settings import Settings
 from lightstream.store_views.stores import KafkaLightningStore
 
-__all__: list[str] = []
-
 
 async def run(run_id: str, reward: float, rollouts: int) -> None:
     """Roll out so many tasks of the run; each is worth ``reward``."""

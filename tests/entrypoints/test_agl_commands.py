@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,21 +40,19 @@ def running(*arguments: str, folder: Path, **environment: str) -> Generator[str]
             env=os.environ | {"LIGHTSTREAM_DATA_DIR": str(folder), **environment},
         )
         try:
-            port = eventually(lambda: process.poll() is not None or _port_of(process.pid))
+            eventually(lambda: process.poll() is not None or _address_in(log))
             assert process.poll() is None, log.read_text()
-            yield f"http://127.0.0.1:{port}"
+            yield _address_in(log)
             process.send_signal(signal.SIGINT)
             assert process.wait(120) == 0, log.read_text()
         finally:
             process.kill()
 
 
-def _port_of(pid: int) -> int:
-    """The port on which a process listens; 0 while there is none."""
-    import psutil
-
-    listening = [each for each in psutil.Process(pid).net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-    return int(listening[0].laddr.port) if listening else 0
+def _address_in(log: Path) -> str:
+    """The address that the command says it answers on; empty while it says none."""
+    found = re.search(r"on (http://[\d.]+:\d+)", log.read_text())
+    return found[1] if found else ""
 
 
 async def test_a_store_by_itself_counts_its_calls(tmp_path: Path) -> None:
@@ -88,6 +87,17 @@ async def test_what_agentops_clients_ask(tmp_path: Path) -> None:
             assert (await client.post(f"{url}/v1/traces")).status_code == 200
 
 
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """Take back what a command does to the loggers of its process."""
+    ours = logging.getLogger("lightstream")
+    handlers, level, propagate = ours.handlers[:], ours.level, ours.propagate
+    yield
+    ours.handlers[:], ours.propagate = handlers, propagate
+    ours.setLevel(level)
+
+
+@pytest.mark.usefixtures("own_logging")
 def test_the_command_names_what_it_cannot_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", "--backend", "mongo"]) == 1
     assert main(["store", "--n-workers", "2"]) == 1

@@ -138,7 +138,7 @@ def test_the_batch_of_several_turns_failures_and_missing_rewards(
     daemon = daemon_of(store, settings)
     with runner(store):
         daemon.set_up_data_and_server(data_of(TASKS), [address])
-        with pytest.raises(TrainingError, match="asked for as training"):
+        with pytest.raises(TrainingError, match="enqueued as training"):
             daemon.get_test_metrics()
         daemon.run_until_all_finished(verbose=False)
     batch, metrics = daemon.get_train_data_batch(PROMPT, RESPONSE, "cpu")
@@ -269,7 +269,7 @@ def test_a_validation_has_means_over_all_and_by_source(settings: Settings, model
     assert metrics["val/y/reward"] == pytest.approx((0.25 - 1) / 2)
     rollouts = asyncio.run(store.query_rollouts())
     assert {rollout.mode for rollout in rollouts} == {"val"}
-    with pytest.raises(TrainingError, match="asked for as a validation"):
+    with pytest.raises(TrainingError, match="enqueued as a validation"):
         daemon.get_train_data_batch(1, 1, "cpu")
     daemon.close()
 

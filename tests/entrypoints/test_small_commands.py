@@ -108,6 +108,8 @@ def test_logs_go_on_with_what_comes(tmp_path: Path, logs: Path) -> None:
         (logs / "view.log").replace(logs / "view.log.1")
         (logs / "view.log").write_text("begun again\n")
         eventually(lambda: "view | begun again\n" in followed.output, what="the file that took its place")
+        (logs / "view.log").write_text("cut\n")
+        eventually(lambda: "view | cut\n" in followed.output, what="the same file, cut while its process runs")
     finally:
         status = followed.end(signal.SIGINT)
     assert status == 130

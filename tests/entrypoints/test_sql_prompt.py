@@ -94,7 +94,7 @@ def test_what_is_typed_is_run(settings: Settings, capsys: pytest.CaptureFixture[
     assert not prompt.is_over
 
 
-@pytest.mark.parametrize("word", ["\\q", "exit", "quit;", "EXIT"])
+@pytest.mark.parametrize("word", ["\\q", "exit", "quit;", "EXIT", ".exit", "SELECT 1\n  FROM rollouts\n\\q"])
 def test_the_prompt_ends(settings: Settings, word: str) -> None:
     prompt = SqlPrompt(ViewSource(settings))
     prompt.take(word)

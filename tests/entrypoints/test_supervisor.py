@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lightstream.broker import EmbeddedBroker
+from lightstream.runtime.interrupts import Interrupts
 from lightstream.runtime.processes import (
     ProcessUnit,
     RestartPolicy,
@@ -26,12 +28,14 @@ from lightstream.runtime.processes import (
     spawn,
 )
 from lightstream.runtime.processes import supervisor as supervising
+from lightstream.runtime.processes import unit as process_unit
 from lightstream.runtime.services import Service, announce, find
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
+from lightstream.schemas.errors import BrokerError, ServiceUnavailableError, SettingsError
 from lightstream.up import BrokerUnit, Stack
 from lightstream.up.stack import with_kept_ports
 from tests.support.processes import processes_of
+from tests.support.small_disk import MIB, fill, small_disk
 from tests.support.waiting import eventually
 
 ANNOUNCER = Path(__file__).parents[1] / "support" / "announcer.py"
@@ -162,6 +166,24 @@ def test_an_announcement_that_is_gone_is_made_again(local: Settings, replaced: b
     assert find(local, "one") is None
 
 
+def test_a_log_that_grows_too_long_is_cut_while_its_process_runs(
+    local: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_unit, "LOG_BYTES_MAX", 100)
+    supervisor = Supervisor(RestartPolicy(silent_s_max=60.0))
+    talker = unit("talker", local, "talk")
+    supervisor.start([talker])
+    try:
+        before, old = talker.pid, talker.log_file.with_suffix(".log.1")
+        eventually(lambda: old.exists() and talker.log_file.stat().st_size > 0, what="a log begun again")
+        first = int(talker.log_file.read_text().split()[0])
+        assert first > 0, "it goes on where it was, not at the old offset"
+        assert b"\0" not in talker.log_file.read_bytes()
+        assert talker.pid == before
+    finally:
+        supervisor.stop()
+
+
 def test_a_second_stack_on_a_data_folder_is_refused(local: Settings) -> None:
     (local.data_dir / "run").mkdir()
     with (local.data_dir / "run" / "view.lock").open("w") as held:
@@ -288,3 +310,76 @@ def test_a_killed_broker_is_back_on_its_port(supervisor: Supervisor, local: Sett
     assert broker.start() == address
     supervisor.stop()
     assert not processes_of(local.data_dir)
+
+
+def test_a_full_disk_does_not_end_supervision(local: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where a restart is noted nor where an announcement is made again."""
+    monkeypatch.setattr(supervising, "ASK_INTERVAL_S", 0.05)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    supervisor = Supervisor(RestartPolicy(silent_s_max=60.0), full)
+    one = unit("one", local)
+    looked_after: list[int] = []
+
+    def look_after(_: object) -> None:
+        looked_after.append(1)
+        full()
+
+    monkeypatch.setattr(one, "look_after", look_after)
+    supervisor.start([one])
+    try:
+        for restarts in (1, 2):
+            supervisor.kill("one")
+            supervisor.wait_ready("one")
+            assert supervisor.restarts == {"one": restarts}
+        seen = len(looked_after)
+        eventually(lambda: len(looked_after) > seen + 2, what="it is looked after all the same")
+        supervisor.check()
+    finally:
+        supervisor.stop()
+
+
+def test_a_thread_that_cannot_go_on_is_told_to_who_waits(local: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = Supervisor()
+    one = unit("one", local)
+    supervisor.start([one])
+    try:
+
+        def broken() -> None:
+            raise RuntimeError("no thread can be made")
+
+        monkeypatch.setattr(one, "start", broken)
+        supervisor.kill("one")
+        with (
+            Interrupts() as interrupts,
+            pytest.raises(ServiceUnavailableError, match="one cannot be kept running: Runt"),
+        ):
+            interrupts.wait(supervisor.check)
+    finally:
+        supervisor.stop()
+
+
+def test_one_that_must_not_run_is_ended_and_started_when_it_may(local: Settings) -> None:
+    """The embedded broker on a disk without room; other processes have their own."""
+    told: list[str] = []
+    with small_disk(local.data_dir / "disk", 800 * MIB) as disk:
+        settings = local.model_copy(update={"data_dir": disk, "disk_free_bytes_min": 64 * MIB})
+        supervisor = Supervisor(RestartPolicy(silent_s_max=60.0), lambda *restart: told.append(restart[2]))
+        broker = EmbeddedBroker(settings)
+        supervisor.start([BrokerUnit(broker, settings)])
+        try:
+            address = broker.start()
+            ballast = fill(disk, leave_bytes=32 * MIB)
+            eventually(lambda: told, what="the broker was stopped")
+            assert supervisor.pid("broker") is None
+            assert "was stopped: the disk of" in told[0]
+            with pytest.raises(BrokerError, match="is not started: the disk of"):
+                BrokerUnit(broker, settings).start()
+            ballast.unlink()
+            supervisor.wait_ready("broker")
+            assert broker.start() == address
+            supervisor.check()
+        finally:
+            supervisor.stop()

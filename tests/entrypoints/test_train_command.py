@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lightstream.cli.agents import load_agent, load_named, name_of_file
-from lightstream.cli.train import algorithm_of, read_tasks
+from lightstream.cli.train import algorithm_of, options_given, read_tasks
 from lightstream.schemas.errors import SettingsError
 from lightstream.trainers import VERL
 
@@ -117,3 +117,12 @@ def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         broken.write_text(content)
         with pytest.raises(SettingsError, match=problem):
             algorithm_of("verl", [], broken)
+
+
+def test_each_option_is_a_flag() -> None:
+    given = options_given(["--model", "m", "--steps=3", "--learning-rate", "1e-5", "--sampling-parameters={}"])
+    verl = algorithm_of("rloo", given, None)
+    assert (verl.model, verl.steps, verl.learning_rate, verl.sampling_parameters) == ("m", 3, 1e-5, {})
+    for wrong in (["steps", "3"], ["--steps"]):
+        with pytest.raises(SettingsError, match="is no option with a value"):
+            options_given(wrong)

@@ -9,8 +9,6 @@ from lightstream.runtime.settings import Settings
 from tests.support.forked import run_forked
 from tests.support.processes import processes_of
 
-__all__ = ["cells", "run"]
-
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 1500.0
 ACCOUNTED = "is accounted for"

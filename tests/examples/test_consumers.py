@@ -27,7 +27,7 @@ from lightstream.trainers.ledger.reading import read_topic
 from lightstream.trainers.run.history import replay
 
 ROOT = Path(__file__).parents[2]
-SCHEMAS = ROOT / "schemas/lightstream/schemas/avro"
+SCHEMAS = ROOT / "schemas/avro"
 CONSUMERS = ROOT / "examples/consumers"
 GROUPS, SIZE, PER_STEP = 12, 4, 2
 STEPS = GROUPS // PER_STEP

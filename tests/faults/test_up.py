@@ -85,3 +85,18 @@ def test_a_view_that_cannot_start_says_why_and_no_more(local: Settings) -> None:
     assert "nanobind" not in done.stderr
     assert "Traceback" not in done.stderr
     assert not processes_of(local.data_dir)
+
+
+@pytest.mark.parametrize("server", ["view", "proxy", "gateway", "store", "policy"])
+def test_a_server_that_would_answer_anyone_ends_at_once_and_says_what_to_set(local: Settings, server: str) -> None:
+    """Before it asks Kafka for anything: there is none."""
+    variables = {"LIGHTSTREAM_HOST": "0.0.0.0", "LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    done = lightstream(local.data_dir, server, **variables)
+    assert done.returncode == 1
+    assert "would answer anyone who reaches 0.0.0.0" in done.stderr
+    for setting in (
+        f"LIGHTSTREAM_{server.upper()}_TOKEN",
+        "LIGHTSTREAM_TOKENS_FILE",
+        "LIGHTSTREAM_OPEN_TO_NETWORK=true",
+    ):
+        assert setting in done.stderr

@@ -32,8 +32,6 @@ from tests.frameworks.model_server import ModelServer, task_of
 from tests.frameworks.processes import PYTHON, ServerProcess
 from tests.producers.support import ListStore, read_spans
 
-__all__ = ["ROLLOUTS", "Arena", "Seen"]
-
 PROXY = """
 from lightstream.producers.llm_proxy import run
 from lightstream.runtime.settings import Settings

@@ -16,20 +16,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-__all__ = [
-    "ROLLOUT",
-    "CallTools",
-    "Given",
-    "Meeting",
-    "ModelServer",
-    "Say",
-    "Script",
-    "ScriptedModel",
-    "in_turn",
-    "task_of",
-    "turns",
-]
-
 ROLLOUT = re.compile(r"rollout (r\d+)")
 """What a task says of itself, so that a model server knows whose request it has."""
 

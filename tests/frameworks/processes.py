@@ -12,8 +12,6 @@ from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from tests.support.waiting import eventually
 
-__all__ = ["PYTHON", "ServerProcess"]
-
 PYTHON = os.environ.get("LIGHTSTREAM_TEST_PYTHON", sys.executable)
 """One that has everything."""
 

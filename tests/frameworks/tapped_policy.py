@@ -17,8 +17,6 @@ from lightstream.runtime.settings import Settings
 from tests.frameworks.model_server import Given, Meeting
 from tests.frameworks.processes import ServerProcess
 
-__all__ = ["TappedModel", "policy_process"]
-
 SERVE = """
 import sys
 from pathlib import Path

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
+import cloudpickle  # type: ignore[import-untyped]  # it has no types
 import pytest
 import weave
 
 from lightstream.producers import AgentOpsTracer, WeaveTracer, emit_reward, find_final_reward, get_active_tracer
 from lightstream.producers.exporter import KafkaSpanExporter
+from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import SpanRecord
 
@@ -65,6 +68,16 @@ def test_a_weave_operation_is_a_span(weave_tracer: WeaveTracer, spans_in_log: Sp
     assert (spans["double"].status, spans["fails"].status) == ("ok", "error")
     assert spans["fails"].attributes["exception.type"] == "KeyError"
     assert find_final_reward(weave_tracer.get_last_trace()) == 1.0
+
+
+def test_a_weave_tracer_reaches_another_process(settings: Settings, spans_in_log: SpansInLog) -> None:
+    """Its copy there has a client of its own."""
+    with contextlib.closing(WeaveTracer(project_name="p", settings=settings)) as tracer:
+        copy = cloudpickle.loads(cloudpickle.dumps(tracer))
+    assert (copy.project_name, copy.instrument_managed) == ("p", True)
+    with contextlib.closing(copy), copy.lifespan(), copy.trace_context(rollout_id="r", attempt_id="a"):
+        assert double(3, [2]) == {"twice": 6}
+    assert {span.name for span in spans_in_log()} == {"double", "fails"}
 
 
 def test_weave_operations_of_attempts_at_once_stay_apart(weave_tracer: WeaveTracer, spans_in_log: SpansInLog) -> None:

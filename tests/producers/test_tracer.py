@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -37,6 +39,33 @@ def test_leaving_the_context_means_durable(tracer: OtelTracer, spans_in_log: Spa
     assert {span.rollout_id for span in spans.values()} == {"r"}
     assert spans.keys() == {"inside", "agentlightning.annotation"}, "the trace's name makes no span"
     assert spans["agentlightning.annotation"].parent_id == spans["inside"].span_id
+
+
+class _Labelled(OtelTracer):
+    """A user's own tracer, with state of its own."""
+
+    def __init__(self, settings: Settings, label: str) -> None:
+        super().__init__(settings)
+        self.label = label
+
+
+def test_a_copy_by_pickle_writes_as_its_original_does(settings: Settings, spans_in_log: SpansInLog) -> None:
+    with contextlib.closing(_Labelled(settings, "mine")) as tracer:
+        tracer.init_worker(3)
+        copy = pickle.loads(pickle.dumps(tracer))  # noqa: S301  # our own
+    assert (type(copy), copy.label, copy.worker_id) == (_Labelled, "mine", None)
+    assert copy.exporter is not tracer.exporter
+    with contextlib.closing(copy), copy.trace_context(rollout_id="r", attempt_id="r-a1") as otel:
+        otel.start_span("inside").end()
+    assert [span.name for span in spans_in_log()] == ["inside"]
+
+
+def test_a_tracer_with_a_given_exporter_is_not_copied(exporter: KafkaSpanExporter) -> None:
+    with (
+        contextlib.closing(OtelTracer(exporter=exporter)) as tracer,
+        pytest.raises(TypeError, match="a function that makes the tracer"),
+    ):
+        pickle.dumps(tracer)
 
 
 def test_async_context_and_error_in_it(tracer: OtelTracer, spans_in_log: SpansInLog) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
@@ -18,6 +18,7 @@ from starlette.routing import Route
 from lightstream.runtime.http.access import Access, bearer_token, own_names
 from lightstream.runtime.http.server import CLIENT_GONE, ClientGoneError, HttpServer, unless_disconnected
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import SettingsError
 from tests.support.waiting import eventually
 
 
@@ -25,17 +26,17 @@ from tests.support.waiting import eventually
 def test_only_the_token_itself_is_accepted(token: str) -> None:
     access = Access(token, "another")
     as_starlette_decodes_it = token.encode().decode("latin-1")
-    assert access.allows(token)
-    assert access.allows(as_starlette_decodes_it)
-    assert access.allows("", token)
+    assert access.refusal(token, scopes=()) is None
+    assert access.refusal(as_starlette_decodes_it, scopes=()) is None
+    assert access.refusal("", token, scopes=()) is None
     for sent in ("", token[:-1], token + "x", token.upper() + "X", "?" * len(token)):
-        assert not access.allows(sent)
-    assert not access.allows()
+        assert access.refusal(sent, scopes=()) == 401
+    assert access.refusal(scopes=()) == 401
 
 
 def test_without_a_token_everybody_has_access() -> None:
-    assert Access().allows()
-    assert Access().allows("anything")
+    assert Access().refusal(scopes=()) is None
+    assert Access().refusal("anything", scopes=()) is None
 
 
 def test_an_empty_token_is_a_token() -> None:
@@ -55,17 +56,25 @@ def test_no_header_is_no_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "access", "warnings"),
-    [("0.0.0.0", Access(), 1), ("::", Access(), 1), ("127.0.0.1", Access(), 0), ("0.0.0.0", Access("t"), 0)],
+    ("host", "access", "allowed", "is_refused"),
+    [
+        ("0.0.0.0", Access(), False, True),
+        ("::", Access(), False, True),
+        ("10.0.0.1", Access(), False, True),
+        ("0.0.0.0", Access(), True, False),
+        ("127.0.0.1", Access(), False, False),
+        ("0.0.0.0", Access("t"), False, False),
+    ],
 )
-def test_an_open_server_that_others_reach_is_warned_of(
-    caplog: pytest.LogCaptureFixture, host: str, access: Access, warnings: int
+def test_an_open_server_that_others_reach_is_refused(
+    tmp_path: Path, host: str, access: Access, allowed: bool, is_refused: bool
 ) -> None:
-    with caplog.at_level(logging.WARNING):
-        access.warn_where_open(host, "store server", "LIGHTSTREAM_STORE_TOKEN")
-    assert [record.getMessage() for record in caplog.records] == [
-        f"the store server on {host} answers anyone: set LIGHTSTREAM_STORE_TOKEN"
-    ] * warnings
+    settings = Settings.load(data_dir=tmp_path, host=host, open_to_network=allowed)
+    with pytest.raises(SettingsError) if is_refused else nullcontext() as raised:
+        access.require_token(settings, "store server", "LIGHTSTREAM_STORE_TOKEN")
+    if raised is not None:
+        for named in (host, "LIGHTSTREAM_STORE_TOKEN", "LIGHTSTREAM_TOKENS_FILE", "LIGHTSTREAM_OPEN_TO_NETWORK"):
+            assert named in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ from typing import Any, cast
 from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import Record
 
-__all__ = ["avro_values"]
-
 PACKED_FROM_LENGTH = 8
 
 

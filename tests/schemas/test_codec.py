@@ -363,7 +363,7 @@ def test_blocks_that_say_their_size_are_read() -> None:
         ("rollout_id", b"\x04"),  # no such branch
         ("events", _long(2**62)),
         ("attributes", b"\x02\x02a\x12"),  # no such branch
-        ("attributes", b"\x02\x02a\x02\x02"),  # a boolean of 2
+        ("attributes", b"\x02\x02a\x02\x02\x00"),  # a boolean of 2
         ("attributes", b"\x02\x02a\x0c\x06123\x00"),  # 3 bytes of packed int32
         ("attributes", b"\x02\x02a" + b"\x0e\x02" * 100_000),  # lists in lists
     ],

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.schemas.types import AttemptedRollout, OtelResource, Rollout, Span, TraceStatus
 
-__all__ = ["bare_span", "begun", "cancel_what_is_left", "reached", "span_of", "taken", "under_way", "unique"]
-
 T = TypeVar("T")
 
 WAIT_S = 120.0

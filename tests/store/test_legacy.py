@@ -13,10 +13,10 @@ import httpx
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
+from lightstream.agl import AgentLightningClient, AgentLightningServer, RolloutLegacy, Task
 from lightstream.schemas.errors import SettingsError, StoreError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import LLM, PromptTemplate, RolloutLegacy, Task, Triplet
-from lightstream.store_views.stores.http import AgentLightningClient, AgentLightningServer
+from lightstream.schemas.types import LLM, PromptTemplate, Triplet
 from tests.store_views.stores_http.support import local_settings
 
 from .support import unique

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["CallGate"]
-
 WAIT_S = 600.0
 
 

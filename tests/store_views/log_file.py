@@ -17,8 +17,6 @@ from lightstream.store_views.materialiser.arrow_rows import LoggedRecord, arrow_
 from lightstream.store_views.tables import tables_of
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 
-__all__ = ["LogFile", "open_log_file", "open_view"]
-
 _ORIGIN = {"made by": "test"}
 _TOPIC_OF: dict[type[Record], Topic] = {record: topic for topic in TOPICS for record in topic.records}
 
@@ -28,7 +26,7 @@ class LogFile:
 
     def __init__(self, path: Path, rules: AssemblyRules | None = None) -> None:
         self.database = open_view(path)
-        self._next: dict[str, int] = {}
+        self._next = {topic: end for (topic, _), end in self.database.next_offsets().items()}
         self._uncommitted: dict[type[Record], list[LoggedRecord]] = {}
         self._assembler = Assembler(partition=0, rules=rules)
 

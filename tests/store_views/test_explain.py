@@ -15,7 +15,7 @@ from lightstream.schemas.packing import pack_int32
 from lightstream.schemas.records import NoteReason
 from lightstream.schemas.records.reasons import NOTE_MEANINGS
 from lightstream.store_views.explain import Explanation, explain
-from lightstream.store_views.server.query import QueryLimits
+from lightstream.store_views.server.statement import QueryLimits
 from tests.store_views.exports.test_exports import asks
 from tests.store_views.log_file import LogFile
 from tests.store_views.test_accounting import state, step

@@ -20,7 +20,7 @@ from lightstream.store_views.materialiser.materialiser import (
     WATCHED_SHARE_MAX,
     transaction_interval_s,
 )
-from lightstream.store_views.server import create_app, freshness
+from lightstream.store_views.server import admission, create_app
 from tests.store_views.call_gate import CallGate
 from tests.store_views.test_materialiser import WAIT_S, catch_up, following, reflect
 from tests.stream_processors.assembly.build import proxy_span
@@ -85,7 +85,7 @@ def test_a_plain_read_waits_for_what_was_fetched_when_it_came_and_for_nothing_la
         waits.set()
         return wait_for(*arguments, **options)
 
-    monkeypatch.setattr(freshness, "FRESH_WAIT_S", FOREVER_S)
+    monkeypatch.setattr(admission, "FRESH_WAIT_S", FOREVER_S)
     with following(settings) as view, TestClient(create_app(view)) as http:
         catch_up(view)
         with closed(gate):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,26 @@ def publisher(small: Settings) -> Iterator[KafkaPublisher]:
         yield publisher
 
 
+@contextmanager
+def dripping_server(asked: list[str]) -> Generator[str]:
+    """One that notes what it is asked for and never ends an answer; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            while True:
+                self.wfile.write(b"x")
+                threading.Event().wait(1)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
 def rows(view: Materialiser, sql: str) -> list[tuple[object, ...]]:
     return view.database.cursor().execute(sql).fetchall()
 
@@ -60,11 +82,21 @@ def test_a_trajectory_larger_than_a_record_is_whole_in_the_view(small: Settings,
     assert isinstance(head, Trajectory)
     assert (head.triplets, head.call_count) == ([], 4)
     assert head.payload_size_bytes > small.record_bytes_max
-    whole = whole_trajectory(head, Codec())
+    whole = whole_trajectory(head, Codec(), small)
     assert [len(t.response_token_ids) for t in whole.triplets] == [4 * TOKENS] * 4
 
     gone = head.model_copy(update={"rollout_id": "gone", "payload_url": (small.data_dir / "gone").as_uri()})
     publisher.publish(TRAJECTORIES, "gone", gone).result(WAIT_S)
+    asked: list[str] = []
+    with dripping_server(asked) as address:
+        for url in (f"{address}/latest/meta-data", "http://169.254.169.254/latest/meta-data", "file:///etc/hostname"):
+            foreign = gone.model_copy(update={"rollout_id": url, "payload_url": url})
+            publisher.publish(TRAJECTORIES, url, foreign).result(WAIT_S)
+        whole_afterwards(small, head, asked)
+
+
+def whole_afterwards(small: Settings, head: Trajectory, asked: list[str]) -> None:
+    """Each record that names another address is a dead letter, none is followed, and what comes after is there."""
     view = Materialiser(small)
     view.start()
     try:
@@ -74,7 +106,10 @@ def test_a_trajectory_larger_than_a_record_is_whole_in_the_view(small: Settings,
             (f"resp-{n}", TOKENS) for n in range(1, 5)
         ]
         assert rows(view, "SELECT rollout_id, payload_url FROM trajectories") == [("r1", head.payload_url)]
-        assert rows(view, "SELECT reason, origin_topic FROM dead_letters") == [("payload_unavailable", "trajectories")]
+        assert (
+            rows(view, "SELECT reason, origin_topic FROM dead_letters") == [("payload_unavailable", "trajectories")] * 4
+        )
+        assert asked == []
     finally:
         view.stop()
 

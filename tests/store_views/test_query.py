@@ -16,9 +16,9 @@ from lightstream.schemas.errors import QueryError
 from lightstream.schemas.examples import EXAMPLES
 from lightstream.store_views.client import QueryResult
 from lightstream.store_views.server import QueryLimits, QueryOutcome, run_query
-from lightstream.store_views.server.gate import FUNCTIONS, TABLE_FUNCTIONS
-from lightstream.store_views.server.json_values import json_answer
-from lightstream.store_views.server.sql_request import parse_request
+from lightstream.store_views.server.admission import parse_request
+from lightstream.store_views.server.answer import json_answer
+from lightstream.store_views.server.statement import FUNCTIONS, TABLE_FUNCTIONS
 from tests.store_views.log_file import LogFile, open_log_file
 
 LIMITS = QueryLimits()
@@ -140,6 +140,8 @@ def test_reading_statements_run(sql: str, log: LogFile) -> None:
         'WITH "x.csv" AS (SELECT 1) FROM main."x.csv"',
         "SHOW DATABASES",
         "FROM temp.main.offsets",
+        "FROM pg_catalog.pg_tables",
+        "FROM system.pg_catalog.pg_settings",
         "SELECT * FROM read_parquet('https://example.invalid/x.parquet')",
         "INSTALL httpfs",
         "LOAD httpfs",

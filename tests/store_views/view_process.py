@@ -13,8 +13,6 @@ from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from tests.support.waiting import eventually
 
-__all__ = ["output_path", "running_view", "start_view", "wait_until_ready"]
-
 
 def start_view(settings: Settings) -> subprocess.Popen[str]:
     """A view server, perhaps not ready yet. Its output goes to a file: a pipe that nobody reads would block it."""

@@ -17,8 +17,6 @@ from lightstream.runtime.kafka import common_config
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import Topic
 
-__all__ = ["acl_broker", "allow_reading", "forbid_reading"]
-
 ADMIN: Any = kafka_admin  # these names are public, but not in its __all__
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 TIMEOUT_S = 60.0

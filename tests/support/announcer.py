@@ -1,12 +1,14 @@
-"""A small program that behaves as a service does: ``python announcer.py <name> [fail|child|http|again]``.
+"""A small program that behaves as a service does: ``python announcer.py <name> [fail|child|http|again|talk]``.
 
 It announces itself, writes ``stopped <name>`` to ``<data_dir>/order`` on SIGTERM, and ends. With ``fail`` it says why
 and ends before it announced itself; with ``child`` it starts a process that it leaves behind; with ``http`` it has a
-port, at which it answers 404; with ``again`` it asks to be started again, three times, as soon as it is ready.
+port, at which it answers 404; with ``again`` it asks to be started again, three times, as soon as it is ready; with
+``talk`` it writes numbers to its output, from 0 on.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -41,6 +43,10 @@ def main() -> None:
             file.write("started\n")
         if len(starts.read_text("utf-8").split()) <= 3:
             sys.exit(RESTART_STATUS)
+    for number in itertools.count() if sys.argv[2:] == ["talk"] else ():
+        print(number, flush=True)
+        if asked_to_stop.wait(0.001):
+            break
     asked_to_stop.wait()
     with (settings.data_dir / "order").open("a", encoding="utf-8") as file:
         file.write(f"stopped {name}\n")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["checkpoint_in"]
-
 
 def checkpoint_in(data_dir: Path, address: str | None) -> Path:
     """The folder of a checkpoint: its address is relative to the data folder."""

@@ -14,8 +14,6 @@ from lightstream.runtime.ports import free_port
 from lightstream.runtime.settings import Settings
 from tests.support.waiting import eventually
 
-__all__ = ["engine_answers", "kafka_container"]
-
 ENGINE_TIMEOUT_S = 5
 READY_TIMEOUT_S = 180.0
 """The image may have to be pulled first."""

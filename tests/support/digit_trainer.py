@@ -12,8 +12,6 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import RolloutConfig
 from tests.support.digits import digit_tasks, say_digit
 
-__all__ = ["RUN_ID", "main"]
-
 RUN_ID = "digits"
 
 

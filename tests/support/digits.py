@@ -10,8 +10,6 @@ from openai import AsyncOpenAI
 from lightstream.producers import rollout
 from lightstream.schemas.types import LLM, AttemptedRollout
 
-__all__ = ["DigitTask", "digit_tasks", "say_digit"]
-
 
 class DigitTask(TypedDict):
     """Which digit to say."""

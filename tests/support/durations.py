@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["read_durations", "write_durations"]
-
 TABLE = Path(__file__).parents[1] / "durations.txt"
 
 

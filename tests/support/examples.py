@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-__all__ = ["examples"]
-
 
 def examples(full: int) -> int:
     """Return ``full``, or the profile's number where that is smaller."""

@@ -26,8 +26,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
 
-__all__ = ["STREAMS", "ForkedProgram", "receive_exactly", "serve"]
-
 STREAMS = 3
 """Standard input, output and error."""
 

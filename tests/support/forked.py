@@ -20,8 +20,6 @@ from lightstream.runtime.files import exclusive
 
 from .fork_server import NUMBER, ForkedProgram, receive_exactly
 
-__all__ = ["Forked", "run_forked"]
-
 FOLDER = Path(tempfile.gettempdir()) / f"lightstream-forks-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
 """All processes of a run of the tests share one server."""
 

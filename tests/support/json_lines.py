@@ -12,8 +12,6 @@ from typing import Any
 from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
 
-__all__ = ["logged_as_json"]
-
 
 @contextmanager
 def logged_as_json() -> Generator[Callable[[], list[dict[str, Any]]]]:

@@ -12,8 +12,6 @@ from lightstream.schemas.codec import Codec
 from lightstream.schemas.records import Record
 from lightstream.schemas.topics import Topic
 
-__all__ = ["LogTail", "Logged"]
-
 CODEC = Codec()
 POLL_TIMEOUT_S = 0.05
 METADATA_TIMEOUT_S = 30.0

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from lightstream.schemas.records import ResourcesRecord
 
-__all__ = ["none_older"]
-
 
 async def none_older(resources_ids: Sequence[str]) -> Mapping[str, ResourcesRecord]:
     """Nothing was forgotten, so nobody has to ask."""

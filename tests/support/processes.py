@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["processes_of"]
-
 
 def processes_of(folder: Path) -> list[str]:
     """Command lines of all processes but ours that name ``folder`` in their arguments or environment."""

@@ -14,8 +14,6 @@ from lightstream.runtime.services import running_services
 from lightstream.runtime.settings import Settings
 from tests.support.waiting import eventually
 
-__all__ = ["COMMAND", "Program", "lightstream", "program"]
-
 COMMAND = [sys.executable, "-m", "lightstream.cli"]
 
 END_TIMEOUT_S = 300.0

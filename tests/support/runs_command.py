@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 from lightstream.runtime.settings import Settings
 
-__all__ = ["cells_of_run", "lightstream"]
 
-
-def lightstream(settings: Settings, *arguments: str) -> str:
+def lightstream(settings: Settings, *arguments: str, columns: int = 200) -> str:
     """Standard output of the command, which must succeed."""
     done = subprocess.run(
         [sys.executable, "-m", "lightstream.cli", *arguments],
-        env=os.environ | settings.to_environment() | {"COLUMNS": "200"},
+        env=os.environ | settings.to_environment() | {"COLUMNS": str(columns)},
         capture_output=True,
         text=True,
         check=False,
@@ -24,7 +24,16 @@ def lightstream(settings: Settings, *arguments: str) -> str:
     return done.stdout
 
 
-def cells_of_run(settings: Settings, run: str) -> list[str]:
-    """The cells of a run's row in ``lightstream runs``; none where it has no row."""
-    rows = [line.split("│") for line in lightstream(settings, "runs").splitlines() if f"│ {run} " in line]
-    return [cell.strip() for cell in rows[0][1:-1]] if rows else []
+def row_of_run(settings: Settings, run: str) -> dict[str, Any]:
+    """A run as ``lightstream runs --format json`` has it; empty where it has no row."""
+    rows: list[dict[str, Any]] = json.loads(lightstream(settings, "runs", "--format", "json"))
+    return next((row for row in rows if row["run_id"] == run), {})
+
+
+COUNTS = ("waiting", "running", "succeeded", "failed", "cancelled")
+
+
+def counts_of_run(settings: Settings, run: str) -> list[int]:
+    """How many rollouts of a run wait, run, succeeded, failed and were cancelled; empty where it has no row."""
+    row = row_of_run(settings, run)
+    return [row[name] or 0 for name in COUNTS] if row else []

@@ -18,8 +18,6 @@ from lightstream.schemas.records import SpanRecord
 from lightstream.schemas.topics import Topic
 from tests.support.waiting import eventually
 
-__all__ = ["PROBE", "limit_topic", "refuse_records"]
-
 PROBE_BYTES = 100_000
 
 

@@ -13,8 +13,6 @@ from lightstream.runtime.kafka import create_topics
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import TOPICS
 
-__all__ = ["TopicSets", "delete_topics", "settings_on"]
-
 
 def settings_on(kafka_servers: str, folder: Path, **settings: Any) -> Settings:
     """Settings with a topic prefix of their own on that broker, and two partitions; the topics are not made."""

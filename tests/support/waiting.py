@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["eventually"]
-
 T = TypeVar("T")
 POLL_INTERVAL_S = 0.02
 

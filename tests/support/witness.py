@@ -9,8 +9,6 @@ from typing import Any
 
 from lightstream.schemas.interfaces import LightningStore
 
-__all__ = ["Witness"]
-
 
 class Witness(LightningStore):
     """Hands every call to ``store``; a call that raises is noted, and raises all the same.

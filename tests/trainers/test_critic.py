@@ -464,8 +464,8 @@ def test_a_critic_of_other_tokens_is_named(tiny_model: Path, tmp_path: Path) -> 
         ({"value_clip": 0.0}, r"value_clip is 0\.0; a finite number above 0"),
         ({"critic_learning_rate": 0.0}, r"critic_learning_rate is 0\.0"),
         ({"critic_warmup_steps": -1}, "critic_warmup_steps is -1; at least 0"),
-        ({"refill_silent_groups": 1}, "VERL's gae compares the rollouts of a step"),
-        ({"advantage": "grpo", "lam": 0.9}, "lam, critic_learning_rate are given, but its advantage is 'grpo'"),
+        ({"refill_silent_groups": 1}, "advantage is 'gae', which compares the rollouts of a step"),
+        ({"advantage": "grpo", "lam": 0.9}, "given lam=0.9, but its advantage is 'grpo', which has no critic"),
     ],
 )
 def test_what_no_critic_can_be_made_of_is_refused(tiny_model: Path, changes: dict[str, Any], problem: str) -> None:

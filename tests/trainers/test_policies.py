@@ -364,9 +364,9 @@ def test_options_of_a_run_name_its_policies() -> None:
         ({"main_llm": AgentPolicy()}, {}, "as the model that all of them share"),
         ({"a": AgentPolicy(agents="x"), "b": AgentPolicy(agents="x")}, {}, "'a' and 'b' have the same agents"),
         ({"a": AgentPolicy()}, {"lora_rank": 4}, "lora_rank is 4"),
-        ({"a": AgentPolicy()}, {"engine": "ray"}, "engine 'ray'"),
+        ({"a": AgentPolicy()}, {"engine": "ray"}, "engine is 'ray'"),
         ({"a": AgentPolicy()}, {"servers": VllmOptions()}, "served by the policy server"),
-        ({"a": AgentPolicy()}, {"advantage": "gae"}, "no critic each"),
+        ({"a": AgentPolicy()}, {"advantage": "gae"}, "policies have none each"),
     ],
 )
 def test_policies_that_cannot_be_trained_together(

@@ -175,7 +175,7 @@ def test_a_model_that_is_none_is_refused_by_name(tiny_model: Path, tmp_path: Pat
     (other / "tokenizer.json").write_text(swapped, "utf-8")
     with pytest.raises(TrainingError, match=r"another vocabulary than .*: 2 tokens of the policy's have other numbers"):
         RewardModel(other, tiny_model, device="cpu")
-    with pytest.raises(SettingsError, match="reward_model gives a rollout one reward"):
+    with pytest.raises(SettingsError, match="advantage_per is 'turn', while a reward_model gives"):
         verl_of(tiny_model, reward_model=other, advantage_per="turn")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,21 +95,37 @@ def test_without_runners_any_agent_will_do(settings: Settings) -> None:
 
 @dataclass
 class Noting(Hook):
-    """Writes down what came of each attempt, and what traced it."""
+    """Notes the result of each attempt, and its tracer."""
 
     folder: Path
 
     async def on_trace_end(self, *, rollout: AttemptedRollout, tracer: OtelTracer, outcome: Outcome, **_: Any) -> None:
-        told = f"{outcome.result} {type(tracer).__name__}"
-        (self.folder / f"{rollout.rollout_id}.{os.getpid()}").write_text(told)
+        text = f"{outcome.result} {type(tracer).__name__} {getattr(tracer, 'label', None)}"
+        (self.folder / f"{rollout.rollout_id}.{os.getpid()}").write_text(text)
 
 
 class OwnTracer(OtelTracer):
-    """A user's own class."""
+    """A user's own class, with state of its own."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__()
+        self.label = label
+
+
+def _given(tracer: OtelTracer) -> OtelTracer:
+    return tracer
+
+
+@pytest.fixture
+def own_tracer() -> Iterator[OwnTracer]:
+    """An object of this process, which each Runner process gets a copy of."""
+    tracer = OwnTracer("mine")
+    yield tracer
+    tracer.close()
 
 
 async def test_hooks_and_a_tracer_of_ones_own_work_in_the_runner_processes(
-    settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str], own_tracer: OwnTracer
 ) -> None:
     with (
         Stack(settings, services=["worker"]) as stack,
@@ -119,7 +137,7 @@ async def test_hooks_and_a_tracer_of_ones_own_work_in_the_runner_processes(
             name="test",
             run_id="hooked",
             hooks=[Noting(tmp_path)],
-            tracer=OwnTracer,
+            tracer=functools.partial(_given, own_tracer),
         ) as runners,
     ):
         store = KafkaLightningStore(stack.settings)
@@ -129,6 +147,6 @@ async def test_hooks_and_a_tracer_of_ones_own_work_in_the_runner_processes(
         assert ended.status == "succeeded"
         note = tmp_path / f"{made.rollout_id}.{runners.pids[0]}"
         await asyncio.to_thread(eventually, note.exists, what="the hook was called")
-        assert note.read_text() == "4.0 OwnTracer"
+        assert note.read_text() == "4.0 OwnTracer mine"
         await store.close()
     assert capfd.readouterr().err == "", "what the agent holds to the end is no fault"

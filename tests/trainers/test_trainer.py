@@ -191,7 +191,14 @@ def test_a_training_tells_its_health_and_names_its_run_in_each_line(settings: Se
     def run(context: AlgorithmContext) -> None:
         assert httpx.get(f"{url}/healthz", timeout=60).status_code == 200
         eventually(lambda: httpx.get(f"{url}/readyz", timeout=60).status_code == 200, what="ready")
-        assert 'lightstream_ready{server="trainer"} 1.0' in httpx.get(f"{url}/metrics", timeout=60).text
+        told = httpx.get(f"{url}/metrics", timeout=60).text
+        assert 'lightstream_ready{server="trainer"} 1.0' in told
+        assert "lightstream_training_last_step_unix_seconds" in told
+        assert "\nlightstream_training_step " not in told, "there is none yet"
+        context.commit(1, [], started_unix_nano=context.now())
+        told = httpx.get(f"{url}/metrics", timeout=60).text
+        assert "\nlightstream_training_step 1.0\n" in told
+        assert "lightstream_training_reward_mean" not in told, "it has no rewards"
         logging.getLogger("lightstream.mine").warning("in its own thread")
         other = threading.Thread(target=logging.getLogger("lightstream.mine").warning, args=("in another",))
         other.start()
@@ -484,7 +491,7 @@ def test_generations_of_failed_rollouts_have_a_line_each_and_a_full_folder_is_na
     ] * 2
     (tmp_path / "file").write_text("")
     wrong = verl_of(model, rollout_data_dir=tmp_path / "file" / "folder")
-    with pytest.raises(TrainingError, match=r"the generations of step 1 cannot be written: .*Not a directory"):
+    with pytest.raises(TrainingError, match=r"the generations of step 1 cannot be written: .*File exists.*/file'"):
         trainer_of(nobody_serves, wrong, InstantStore(nobody_serves), []).fit(None, ["t"])
 
 

@@ -207,7 +207,7 @@ def test_over_sampling_has_more_groups_in_progress_than_a_step_takes(tmp_path: P
         assert len(groups) == B
         assert all(run.age[name] == step for name in groups)
         assert len([name for name in run.age if run.age[name] == step]) == B + 2
-    with pytest.raises(SettingsError, match="over_sampling is 2 while stale groups are waited for"):
+    with pytest.raises(SettingsError, match="given over_sampling=2, but its stale is 'wait'"):
         Run(tmp_path, over_sampling=2)
 
 

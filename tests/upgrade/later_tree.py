@@ -12,24 +12,20 @@ from pathlib import Path
 from lightstream.schemas.distribution import installed_version
 from lightstream.schemas.topics import TOPICS
 
-__all__ = ["LATER", "ROOT", "environment", "write_later_tree"]
-
 ROOT = Path(__file__).parents[2]
 RELEASED, LATER = "8.0.0", "9.0.0.dev0"
-PACKAGES = ("schemas", "runtime", "producers", "stream_processors", "store_views", "trainers", "entrypoints")
 FIELD = '    added_later: str = "by a later version"\n    """A field of a later version."""\n'
 
 
 def write_later_tree(folder: Path) -> None:
     """Write the tree, with the schemas and examples that ``make schemas`` makes of it."""
-    for package in PACKAGES:
-        left_out = shutil.ignore_patterns("__pycache__", "node_modules", "page")
-        shutil.copytree(ROOT / package / "lightstream", folder / package / "lightstream", ignore=left_out)
+    left_out = shutil.ignore_patterns("__pycache__", "dashboard", "page")
+    shutil.copytree(ROOT / "lightstream", folder / "lightstream", ignore=left_out)
     about = _install_as(folder, RELEASED)
     _write_files(folder, "--release")  # what is here now may not change any more
     shutil.rmtree(about)
     records = {record.__name__ for topic in TOPICS for record in topic.records}
-    for file in (folder / "schemas/lightstream/schemas/records").glob("*.py"):
+    for file in (folder / "lightstream/schemas/records").glob("*.py"):
         _add_fields(file, records)
     _install_as(folder, LATER)
     _write_files(folder)
@@ -38,7 +34,7 @@ def write_later_tree(folder: Path) -> None:
 
 def _install_as(folder: Path, version: str) -> Path:
     """Make the tree that version; returns what says so."""
-    about = folder / "schemas" / f"lightstream_rl-{version}.dist-info"
+    about = folder / f"lightstream_rl-{version}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: lightstream-rl\nVersion: {version}\n", "utf-8")
     return about
@@ -51,7 +47,7 @@ def _write_files(folder: Path, *arguments: str) -> None:
 
 def environment(folder: Path) -> dict[str, str]:
     """What a process has in its environment to run that tree."""
-    return {"PYTHONPATH": os.pathsep.join(str(folder / package) for package in PACKAGES)}
+    return {"PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT))), "PYTHONSAFEPATH": "1"}  # not the working folder's
 
 
 def _add_fields(file: Path, records: set[str]) -> None:

@@ -14,8 +14,6 @@ from lightstream.schemas.records import RolloutEvent, RolloutMode, SpanRecord, T
 from lightstream.schemas.topics import ROLLOUT_EVENTS, SPANS, TRAJECTORIES
 from tests.stream_processors.worker.harness import ended, enqueued, span, started
 
-__all__ = ["PROMPT_TOKENS", "write"]
-
 PROMPT_TOKENS = 150_000
 """Two such calls are a trajectory that fits into no record of the test's, and one is none."""
 

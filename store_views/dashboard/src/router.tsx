@@ -4,7 +4,8 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "
 
 import type { RolloutFilters } from "./api/rollouts";
 import { Layout } from "./ui/Layout";
-import { Broken, NotFound } from "./ui/NotFound";
+import { Away, Broken, NotFound } from "./ui/NotFound";
+import { part } from "./ui/parts";
 
 type Search = Record<string, unknown>;
 
@@ -28,7 +29,7 @@ const rootRoute = createRootRoute({ component: Layout, notFoundComponent: NotFou
 const runs = createRoute({
   getParentRoute: () => rootRoute,
   path: "/",
-  component: lazyRouteComponent(() => import("./pages/Runs"), "Runs"),
+  component: lazyRouteComponent(() => part(() => import("./pages/Runs")), "Runs"),
 });
 
 export interface RunSearch {
@@ -41,7 +42,7 @@ const run = createRoute({
   getParentRoute: () => rootRoute,
   path: "/run",
   validateSearch: ofRun,
-  component: lazyRouteComponent(() => import("./pages/Run"), "Run"),
+  component: lazyRouteComponent(() => part(() => import("./pages/Run")), "Run"),
 });
 
 const rollouts = createRoute({
@@ -57,21 +58,29 @@ const rollouts = createRoute({
       step: whole(search, "step"),
       text: text(search, "text"),
     }),
-  component: lazyRouteComponent(() => import("./pages/Rollouts"), "Rollouts"),
+  component: lazyRouteComponent(() => part(() => import("./pages/Rollouts")), "Rollouts"),
 });
 
 export interface RolloutSearch extends RunSearch {
   id?: string | undefined;
   span?: string | undefined;
   tab?: string | undefined;
+  /** What tokens are coloured by. */
+  colour?: string | undefined;
 }
 
 const rollout = createRoute({
   getParentRoute: () => rootRoute,
   path: "/rollout",
   validateSearch: (search: Search): RolloutSearch =>
-    known({ run: text(search, "run"), id: text(search, "id"), span: text(search, "span"), tab: text(search, "tab") }),
-  component: lazyRouteComponent(() => import("./pages/Rollout"), "RolloutPage"),
+    known({
+      run: text(search, "run"),
+      id: text(search, "id"),
+      span: text(search, "span"),
+      tab: text(search, "tab"),
+      colour: text(search, "colour"),
+    }),
+  component: lazyRouteComponent(() => part(() => import("./pages/Rollout")), "RolloutPage"),
 });
 
 export interface GroupSearch extends RunSearch {
@@ -84,7 +93,7 @@ const group = createRoute({
   getParentRoute: () => rootRoute,
   path: "/group",
   validateSearch: ofOne,
-  component: lazyRouteComponent(() => import("./pages/Group"), "Group"),
+  component: lazyRouteComponent(() => part(() => import("./pages/Group")), "Group"),
 });
 
 export interface TrainingSearch extends RunSearch {
@@ -93,6 +102,13 @@ export interface TrainingSearch extends RunSearch {
   compare?: string | undefined;
   step?: number | undefined;
 }
+
+const queue = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/queue",
+  validateSearch: ofOne,
+  component: lazyRouteComponent(() => part(() => import("./pages/Queue")), "Queue"),
+});
 
 const training = createRoute({
   getParentRoute: () => rootRoute,
@@ -105,28 +121,28 @@ const training = createRoute({
       compare: text(search, "compare"),
       step: whole(search, "step"),
     }),
-  component: lazyRouteComponent(() => import("./pages/Training"), "Training"),
+  component: lazyRouteComponent(() => part(() => import("./pages/Training")), "Training"),
 });
 
 const resources = createRoute({
   getParentRoute: () => rootRoute,
   path: "/resources",
   validateSearch: ofOne,
-  component: lazyRouteComponent(() => import("./pages/Resources"), "Resources"),
+  component: lazyRouteComponent(() => part(() => import("./pages/Resources")), "Resources"),
 });
 
 const losses = createRoute({
   getParentRoute: () => rootRoute,
   path: "/losses",
   validateSearch: ofRun,
-  component: lazyRouteComponent(() => import("./pages/Losses"), "Losses"),
+  component: lazyRouteComponent(() => part(() => import("./pages/Losses")), "Losses"),
 });
 
 const processes = createRoute({
   getParentRoute: () => rootRoute,
   path: "/processes",
   validateSearch: ofRun,
-  component: lazyRouteComponent(() => import("./pages/Processes"), "Processes"),
+  component: lazyRouteComponent(() => part(() => import("./pages/Processes")), "Processes"),
 });
 
 export interface SqlSearch extends RunSearch {
@@ -141,14 +157,14 @@ const sql = createRoute({
   path: "/sql",
   validateSearch: (search: Search): SqlSearch =>
     known({ run: text(search, "run"), q: text(search, "q"), query: text(search, "query") }),
-  component: lazyRouteComponent(() => import("./pages/Sql"), "Sql"),
+  component: lazyRouteComponent(() => part(() => import("./pages/Sql")), "Sql"),
 });
 
 const settings = createRoute({
   getParentRoute: () => rootRoute,
   path: "/settings",
   validateSearch: ofRun,
-  component: lazyRouteComponent(() => import("./pages/Settings"), "Settings"),
+  component: lazyRouteComponent(() => part(() => import("./pages/Settings")), "Settings"),
 });
 
 const routeTree = rootRoute.addChildren([
@@ -157,6 +173,7 @@ const routeTree = rootRoute.addChildren([
   rollouts,
   rollout,
   group,
+  queue,
   training,
   resources,
   losses,
@@ -181,8 +198,15 @@ export const router = createRouter({
   stringifySearch,
   defaultPreload: false,
   defaultErrorComponent: Broken,
+  defaultPendingComponent: Away,
   scrollRestoration: true,
 });
+
+/** Load the pages that nobody has opened yet, but for the one with the editor: then they are there while the view is away. */
+export function loadAhead(): void {
+  for (const route of [run, rollouts, rollout, group, queue, training, resources, losses, processes, settings])
+    void router.loadRouteChunk(route as unknown as Parameters<typeof router.loadRouteChunk>[0]);
+}
 
 declare module "@tanstack/react-router" {
   interface Register {

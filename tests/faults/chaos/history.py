@@ -19,8 +19,6 @@ from lightstream.schemas.records import (
 from lightstream.stream_processors.core.lifecycle import Limits, fold
 from tests.support.log_tail import Logged
 
-__all__ = ["assert_attempts_open_and_close_once", "assert_legal_lives", "assert_one_final_trajectory_each"]
-
 Place = tuple[int, int]
 
 

@@ -20,8 +20,6 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import AttemptedRollout
 from lightstream.store_views.stores import KafkaLightningStore
 
-__all__ = ["attempts_begun", "main", "task"]
-
 N_CONCURRENT = 4
 FOLDER = "begun"
 

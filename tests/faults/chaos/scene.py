@@ -19,8 +19,6 @@ from lightstream.up import Stack
 from tests.support.log_tail import LogTail
 from tests.support.waiting import eventually
 
-__all__ = ["Kill", "Scene", "drawn_kills", "scene"]
-
 DELAY_S_MAX = 0.5
 """A kill comes up to this much after its moment, so that it falls anywhere."""
 

@@ -16,8 +16,6 @@ from lightstream.runtime.settings import Settings
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, chunk, completion, event
 from tests.support.waiting import eventually
 
-__all__ = ["Agents", "counting_model_server"]
-
 CALL_TIMEOUT_S = 120.0
 JOIN_TIMEOUT_S = 180.0
 

@@ -19,8 +19,6 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import AttemptedRollout
 from lightstream.store_views.stores import KafkaLightningStore
 
-__all__ = ["ANSWERS", "NAME", "main"]
-
 NAME = "vanishing"
 ANSWERS = "answers"
 EXIT_STATUS = 9

@@ -6,8 +6,6 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import LlmCall, SpanRecord, SpanStatus
 from tests.producers.support import read_spans
 
-__all__ = ["only_call", "only_record"]
-
 
 def only_record(settings: Settings) -> tuple[SpanRecord, LlmCall]:
     """The one record there is, of attempt ``a`` of rollout ``r``, and its call."""

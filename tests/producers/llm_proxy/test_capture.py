@@ -38,6 +38,14 @@ def test_chunks_add_up() -> None:
     assert answer.prompt_token_ids == [1, 2, 3]
 
 
+def test_the_last_finish_reason_holds() -> None:
+    """Some servers say ``stop`` with the last token, and why it really ended in the chunk after it."""
+    answer = Completion()
+    for body in (chunk(4, first=True, finish_reason="stop"), chunk(5, finish_reason="tool_calls")):
+        capture(answer, body)
+    assert answer.choices[0].finish_reason == "tool_calls"
+
+
 def test_the_text_of_each_token_is_kept() -> None:
     answer = Completion()
     for body in (chunk(4, first=True), chunk(5)):

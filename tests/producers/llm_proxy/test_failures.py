@@ -54,6 +54,32 @@ def test_an_upstream_that_is_not_there_ends_in_502(start_proxy: StartProxy, sett
     assert httpx.get(f"{url}/v1/models", timeout=60).status_code == 502
 
 
+def test_answers_of_the_model_server_and_added_time_are_told(
+    start_proxy: StartProxy, upstream: ScriptedUpstream, settings: Settings
+) -> None:
+    url = start_proxy()
+    before = _series(url)
+    assert httpx.post(url + PATH, json={"messages": MESSAGES}, timeout=30).status_code == 200
+    upstream.answer = lambda _: Response("{}", 500, media_type="application/json")
+    assert httpx.post(url + PATH, json={"messages": MESSAGES}, timeout=30).status_code == 500
+    after = _series(url)
+    assert {name for name, value in after.items() if value != before.get(name, 0.0)} == {
+        'lightstream_proxy_upstream_answers_total{status="200"}',
+        'lightstream_proxy_upstream_answers_total{status="500"}',
+        "lightstream_proxy_added_seconds_count",
+    }
+    assert after["lightstream_proxy_added_seconds_count"] - before["lightstream_proxy_added_seconds_count"] == 2
+
+
+def _series(url: str) -> dict[str, float]:
+    """Counts of the proxy's own series."""
+    lines = httpx.get(f"{url}/metrics", timeout=60).text.splitlines()
+    own = (line.rsplit(" ", 1) for line in lines if line.startswith("lightstream_proxy_"))
+    return {
+        name: float(value) for name, value in own if not any(word in name for word in ("_bucket", "_sum", "_created"))
+    }
+
+
 def test_without_any_upstream_the_next_step_is_named(start_proxy: StartProxy, settings: Settings) -> None:
     response = httpx.post(start_proxy(llm_upstream_url=None) + PATH, json={"messages": MESSAGES}, timeout=30)
     assert response.status_code == 503

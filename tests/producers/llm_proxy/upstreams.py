@@ -13,8 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-__all__ = ["ScriptedUpstream", "chunk", "completion", "event", "streamed", "tool_call_chunks"]
-
 POLL_S = 0.01
 
 

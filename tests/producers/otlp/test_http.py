@@ -267,3 +267,14 @@ def test_a_client_that_goes_midway_hurts_nobody(addresses: Addresses, spans_in_l
     assert answer.status_code == 200
     assert len(spans_in_log()) == 1
     assert json.loads(httpx.get(f"{addresses.http}/healthz", timeout=60).content) == {"status": "ok"}
+
+
+def test_spans_of_our_own_work_are_thrown_away(
+    addresses: Addresses, spans_in_log: Callable[[], list[SpanRecord]]
+) -> None:
+    for request in (trace_request(span(1), lightstream__own="true"), trace_request(span(2), lightstream__other="true")):
+        answer = httpx.post(
+            f"{addresses.http}/v1/traces", content=request.SerializeToString(), headers=PROTOBUF, timeout=60
+        )
+        assert answer.status_code == 200
+    assert [each.name for each in spans_in_log()] == ["span 2"]

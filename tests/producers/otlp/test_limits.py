@@ -6,6 +6,7 @@ import gzip
 import resource
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -16,13 +17,15 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from lightstream.broker import EmbeddedBroker
+from lightstream.producers.otlp.decode import protobuf
 from lightstream.producers.semconv import TRUNCATED
 from lightstream.runtime.http.body import Unpacker
 from lightstream.runtime.http.server import BodyTooLargeError
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import DecodeError
 from lightstream.schemas.records import SpanRecord
 from tests.producers.otlp.conftest import StartGateway
-from tests.producers.otlp.requests import PROTOBUF, log_request, span, trace_request
+from tests.producers.otlp.requests import JSON, PROTOBUF, json_request, json_span, log_request, span, trace_request
 from tests.producers.support import read_spans
 from tests.support.waiting import eventually
 
@@ -146,3 +149,86 @@ def test_while_kafka_is_away_clients_are_told_to_come_again(
     private_broker.start()
     eventually(lambda: _is_taken(addresses.http, trace_request(span(2))), what="the broker is back")
     assert {record.name for record in read_spans(private_settings)} == {"span 1", "span 2"}
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 20, 64 * 1024])
+def test_empty_members_without_end_are_refused(piece_bytes: int) -> None:
+    """Packed bytes count as well, and the parts of a body."""
+    unpacker = Unpacker("gzip", MEBIBYTE)
+    empty = gzip.compress(b"")
+    endless = empty * (64 * 1024 // len(empty) + 1)
+
+    def feed() -> None:
+        for _ in range(100):
+            for start in range(0, len(endless), piece_bytes):
+                unpacker.feed(endless[start : start + piece_bytes])
+
+    with pytest.raises((DecodeError, BodyTooLargeError)):
+        feed()
+    assert unpacker.size_bytes == 0
+
+
+def test_packed_bytes_are_limited() -> None:
+    """A body that unpacks to less than it has: stored blocks without content."""
+    packer = zlib.compressobj(0, zlib.DEFLATED, 31)
+    unpacker = Unpacker("gzip", 1000)
+    unpacker.feed(packer.compress(b"x"))
+
+    def feed() -> None:
+        for _ in range(100_000):
+            unpacker.feed(b"\0\0\0\xff\xff")  # one without content
+
+    with pytest.raises(BodyTooLargeError, match="1,000 bytes"):
+        feed()
+
+
+def test_some_members_are_one_body() -> None:
+    unpacker = Unpacker("gzip", 1000)
+    unpacker.feed(gzip.compress(b"a") + gzip.compress(b"") + gzip.compress(b"b"))
+    assert unpacker.finish() == b"ab"
+
+
+def test_too_many_spans_are_refused_for_good_and_many_are_taken(
+    start_gateway: StartGateway, spans_in_log: Callable[[], list[SpanRecord]]
+) -> None:
+    """As OTLP/JSON: 400,000 are too many in one request, 20,000 are not. Others are answered meanwhile."""
+    url = f"{start_gateway().http}/v1/traces"
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+
+    def post(count: int) -> int:
+        body = gzip.compress(json_request(*(json_span(number) for number in range(1, count + 1))), 1)
+        return httpx.post(url, content=body, headers=headers, timeout=300).status_code
+
+    assert post(400_000) == 400
+    with ThreadPoolExecutor(1) as beside:
+        large = beside.submit(post, 20_000)
+        answered = 0
+        while not large.done():
+            assert httpx.post(url, content=json_request(), headers=JSON, timeout=60).status_code == 200
+            answered += 1
+        assert large.result() == 200
+    assert answered
+    assert len({record.span_id for record in spans_in_log()}) == 20_000
+
+
+def test_too_many_spans_of_protobuf_and_logs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lightstream.producers.otlp.decode._records.ITEMS_MAX", 3)
+    four = trace_request(*(span(number) for number in range(1, 5)))
+    with pytest.raises(DecodeError, match="the request has 4 items; at most 3"):
+        protobuf.decode_traces(four.SerializeToString())
+    logs = log_request()
+    for _ in range(3):
+        logs.resource_logs.append(logs.resource_logs[0])
+    with pytest.raises(DecodeError, match="4 items"):
+        protobuf.decode_logs(logs.SerializeToString())
+    assert len(protobuf.decode_traces(trace_request(*(span(n) for n in range(1, 4))).SerializeToString()).records) == 3
+
+
+@pytest.mark.parametrize("deep", [b"[" * 60_000_000, b'{"resourceSpans":[' + b"[" * 200_000])
+def test_deep_json_is_refused(start_gateway: StartGateway, deep: bytes) -> None:
+    """In a few hundred bytes, packed."""
+    url = f"{start_gateway().http}/v1/traces"
+    headers = JSON | {"content-encoding": "gzip"}
+    answer = httpx.post(url, content=gzip.compress(deep, 1), headers=headers, timeout=300)
+    assert answer.status_code == 400
+    assert "recursion" not in answer.text

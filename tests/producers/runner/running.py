@@ -17,8 +17,6 @@ from lightstream.schemas.types import (
 )
 from tests.producers.support import ListStore
 
-__all__ = ["SpansInLog", "leaf", "rewards", "run"]
-
 SpansInLog = Callable[[], list[SpanRecord]]
 
 

@@ -20,8 +20,6 @@ from .compare import same_rollout
 from .reference import KnownRollout, NotFound, Reference, Refused
 from .workers import KnownWorkers
 
-__all__ = ["BEYOND", "Caller"]
-
 T = TypeVar("T")
 K = TypeVar("K")
 

@@ -9,8 +9,6 @@ from lightstream.schemas.types import Attempt, AttemptedRollout, Rollout, Worker
 from .reference import ANY, KnownAttempt, KnownRollout
 from .workers import KnownWorker
 
-__all__ = ["same_attempt", "same_rollout", "same_worker"]
-
 CLOSE_S = 1e-5
 """Times that are nearer count as one: stores may tell requests of one call apart by nanoseconds."""
 

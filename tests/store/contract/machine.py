@@ -20,8 +20,6 @@ from ..support import reached
 from .caller import BEYOND, Caller
 from .compare import same_attempt, same_rollout, same_worker
 
-__all__ = ["ContractMachine"]
-
 PLACES = st.integers(0, BEYOND)
 """Which of those there are."""
 

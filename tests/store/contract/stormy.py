@@ -22,8 +22,6 @@ from lightstream.store_views.stores.store import Store
 from lightstream.stream_processors.core.lifecycle import Limits
 from tests.stream_processors.lifecycle.build import Partition
 
-__all__ = ["StormyLog", "StormyStore"]
-
 ONCE_FOR_ALL = frozenset(
     {
         EventKind.ENQUEUED,

@@ -8,8 +8,6 @@ from typing import Any
 
 from .reference import ANY, ENDS, KnownAttempt, KnownRollout
 
-__all__ = ["KnownWorker", "KnownWorkers"]
-
 
 @dataclass
 class KnownWorker:

@@ -36,18 +36,6 @@ from lightstream.stream_processors.core.assembly import Assembler
 from lightstream.trainers.algorithms.verl import VERL
 from lightstream.trainers.run.identity import OPTIONS
 
-__all__ = [
-    "SECOND",
-    "Log",
-    "call_record",
-    "log_rollout",
-    "log_version",
-    "reward_record",
-    "span_ids",
-    "span_record",
-    "state_record",
-]
-
 SECOND = 1_000_000_000
 
 

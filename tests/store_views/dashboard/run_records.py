@@ -44,26 +44,6 @@ from tests.store_views.dashboard.log_records import (
     state_record,
 )
 
-__all__ = [
-    "DISCARDED",
-    "FAILING",
-    "HOSTILE",
-    "LARGE",
-    "LARGE_SPANS",
-    "LONG",
-    "LONG_CHARACTERS",
-    "LOST",
-    "NOT_TRAINED",
-    "REWARDED",
-    "RUN",
-    "SEARCH",
-    "STUCK",
-    "WAITING",
-    "XSS",
-    "hostile_processes",
-    "log_of_runs",
-]
-
 RUN, SEARCH, LOST = "arithmetic", "prompt-search", "lost-calls"
 STEPS, GROUPS, MEMBERS = 14, 4, 4
 LARGE, LARGE_SPANS = "large-rollout", 10_000
@@ -302,7 +282,7 @@ def _hostile(log: Log, start: int) -> None:
             metadata_json=json.dumps({text: text}),
             enqueued_unix_nano=start + number,
         )
-        message = [{"role": text, "content": [{"type": "text", "text": text}, {text: text}]}]
+        message = [{"role": text, "content": [{"type": "text", "text": text, text: text}]}]
         call = call_record(
             spec, 2, 1, start, message, {"role": "assistant", "content": text}, [1, 2], [3, 4, 5], 0, True
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -48,6 +48,7 @@ PAGES = {
     "rollouts": f"/rollouts?run={RUN}",
     "rollout": f"/rollout?run={RUN}&id={TRAINED}",
     "group": f"/group?run={RUN}&id={RUN}-s6-g0",
+    "queue": f"/queue?run={RUN}",
     "training": f"/training?run={RUN}&ema=0.6&step=6",
     "resources": f"/resources?run={RUN}&id={RUN}-v6",
     "prompts": f"/resources?run={SEARCH}",
@@ -57,7 +58,7 @@ PAGES = {
     "settings": "/settings",
 }
 
-PICTURES = {f"{name}-light" for name in PAGES if name not in ("rollout", "training")} | {
+PICTURES = {f"{name}-light" for name in PAGES if name not in ("queue", "rollout", "training")} | {
     "rollout-dark",
     "training-dark",
 }
@@ -418,9 +419,23 @@ def test_while_kafka_is_away_the_page_says_since_when(
 
 
 def test_the_first_load_is_small(page: Page, view_url: str) -> None:
-    bodies: list[Response] = []
-    page.on("response", lambda response: bodies.append(response) if "/v1/" not in response.url else None)
+    """As it is sent: what the server does not compress counts in full."""
+    wire = page.context.new_cdp_session(page)
+    wire.send("Network.enable")
+    asked: dict[str, str] = {}
+    sizes: dict[str, float] = {}
+    encodings: dict[str, str] = {}  # of what is large enough for it
+
+    def answered(said: dict[str, Any]) -> None:
+        asked[said["requestId"]] = said["response"]["url"]
+        headers = {name.lower(): value for name, value in said["response"]["headers"].items()}
+        encodings[said["response"]["url"]] = headers.get("content-encoding", "")
+
+    wire.on("Network.responseReceived", answered)
+    wire.on("Network.loadingFinished", lambda said: sizes.update({said["requestId"]: said["encodedDataLength"]}))
     open_page(page, view_url)
-    sizes = {response.url: len(gzip.compress(response.body())) for response in bodies}
-    assert any(url.endswith(".js") for url in sizes)
-    assert sum(sizes.values()) <= FIRST_LOAD_BYTES_MAX, sizes
+    by_url = {url: sizes.get(request, 0.0) for request, url in asked.items()}
+    assert any(url.endswith(".js") for url in by_url)
+    assert sum(size for url, size in by_url.items() if "/v1/" not in url) <= FIRST_LOAD_BYTES_MAX, by_url
+    assert {encodings[url] for url, size in by_url.items() if size > 1500} == {"gzip"}
+    assert any(url.endswith("/v1/sql") and encodings[url] for url in by_url)

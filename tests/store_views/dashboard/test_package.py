@@ -31,7 +31,7 @@ def test_wheel_and_sdist_carry_the_built_pages(tmp_path: Path) -> None:
         names = [name for name in archive.namelist() if name.startswith(IN_WHEEL)]
         assert {name.removeprefix(IN_WHEEL): archive.read(name) for name in names} == built
     with tarfile.open(sdist) as archive:
-        in_sdist = f"{sdist.name.removesuffix('.tar.gz')}/store_views/{IN_WHEEL}"
+        in_sdist = f"{sdist.name.removesuffix('.tar.gz')}/{IN_WHEEL}"
         files = [file for file in archive.getmembers() if file.isfile() and file.name.startswith(in_sdist)]
         read = {file.name.removeprefix(in_sdist): archive.extractfile(file) for file in files}
         assert {name: file.read() for name, file in read.items() if file is not None} == built

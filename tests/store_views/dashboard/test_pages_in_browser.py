@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import nullcontext
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -31,6 +30,7 @@ from tests.store_views.dashboard.run_records import (
 )
 from tests.store_views.test_accounting import state
 from tests.stream_processors.assembly.build import framework_span
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.dashboard
 
@@ -148,16 +148,46 @@ def test_spans_that_come_while_a_rollout_is_open_are_shown(page: Page, view_url:
 
 @pytest.mark.parametrize("part", ["Training-*.js", "Chart-*.css"])
 def test_a_part_of_an_older_build_that_is_gone_is_told_with_what_to_do(page: Page, view_url: str, part: str) -> None:
-    open_page(page, f"{view_url}/rollouts?run={RUN}")
+    def of_another_build(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, body=answer.text().replace("/assets/index-", "/assets/index-of-another-"))
+
     page.route(f"**/assets/{part}", lambda route: route.fulfill(status=404))
-    # Where a script is gone, the router loads the page again by itself, once.
-    with page.expect_event("load") if part.endswith("js") else nullcontext():
-        page.get_by_role("link", name="Training", exact=True).click()
+    open_page(page, f"{view_url}/rollouts?run={RUN}")
+    page.route(f"{view_url}/", of_another_build)
+    page.get_by_role("link", name="Training", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("The view was updated while this page was open.")
+    page.unroute(f"{view_url}/")
     page.unroute(f"**/assets/{part}")
     page.get_by_role("button", name="Load it again").click()
     expect(page.get_by_role("heading", name="Training")).to_be_visible()
     expect(page.get_by_role("slider").first).to_be_visible()
+
+
+@pytest.mark.parametrize("is_ahead", [True, False])
+def test_a_page_that_was_not_open_before_comes_while_the_view_is_away_or_once_it_is_back(
+    page: Page, view_url: str, is_ahead: bool
+) -> None:
+    if is_ahead:  # pages are loaded ahead, a moment after the first
+        open_page(page, f"{view_url}/rollouts?run={RUN}")
+        parts = (
+            "performance.getEntriesByType('resource').filter(one => /(Training|Chart)-.*[.](js|css)/.test(one.name))"
+        )
+        eventually(lambda: page.evaluate(f"{parts}.length") >= 3, what="the pages that are loaded ahead")
+    else:
+        open_page(page, f"{view_url}/rollouts?run={RUN}")
+        page.route("**/assets/*", lambda route: route.abort("internetdisconnected"))
+    page.context.set_offline(True)
+    page.get_by_role("link", name="Training", exact=True).click()
+    if is_ahead:
+        expect(page.get_by_role("heading", name="Training")).to_be_visible()
+    expect(page.get_by_role("alert").first).to_contain_text("The view does not answer.")
+    page.unroute("**/assets/*")
+    page.context.set_offline(False)
+    expect(page.get_by_role("heading", name="Training")).to_be_visible()
+    expect(page.get_by_role("slider").first).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.get_by_text("The view was updated")).to_have_count(0)
 
 
 def background_colours(tokens: Locator) -> list[str]:
@@ -264,7 +294,7 @@ def test_a_discarded_step_and_rollouts_that_nobody_takes_are_alarms(page: Page, 
     expect(page.get_by_label("Alarms")).to_contain_text("The last step was discarded (1 step so far)")
     open_page(page, f"{view_url}/run?run={STUCK}")
     expect(page.get_by_label("Alarms")).to_contain_text("none is running")
-    expect(page.get_by_label("Alarms")).to_contain_text("start one with `lightstream runner`")
+    expect(page.get_by_label("Alarms")).to_contain_text("start one with lightstream runner")
 
 
 def test_a_run_without_trouble_has_no_alarm(page: Page, view_url: str) -> None:

@@ -31,8 +31,8 @@ from lightstream.store_views.exports import (
     write_parquet,
 )
 from lightstream.store_views.exports.arrow_rows import RowLevel
-from lightstream.store_views.server.json_values import json_answer
-from lightstream.store_views.server.query import QueryLimits, run_query
+from lightstream.store_views.server.answer import json_answer
+from lightstream.store_views.server.statement import QueryLimits, run_query
 from lightstream.stream_processors.core.messages import Conversation
 from lightstream.stream_processors.core.segments import segments_of
 from tests.store_views.log_file import LogFile

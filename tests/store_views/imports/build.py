@@ -10,8 +10,6 @@ from lightstream.schemas.types import Triplet
 from lightstream.store_views.imports import ImportedTrace
 from lightstream.stream_processors.adapters import TracerTraceToTriplet
 
-__all__ = ["ANY_LLM", "CALL", "GENERATION", "LANGFUSE", "PHOENIX", "calls", "ids", "otlp", "saved"]
-
 ANY_LLM = TracerTraceToTriplet(llm_call_match=".", repair_hierarchy=False)
 
 

@@ -10,8 +10,6 @@ from lightstream.schemas.types import Triplet
 from lightstream.store_views.imports import ImportedTrace, read_traces
 from lightstream.stream_processors.adapters import TracerTraceToTriplet, TraceToMessages
 
-__all__ = ["SAMPLES"]
-
 SAMPLES = Path(__file__).parent / "samples"
 
 FIRST = ([11, 12, 13], [21, 22], [-0.5, -0.25])

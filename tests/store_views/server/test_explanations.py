@@ -19,9 +19,9 @@ from lightstream.schemas.topics import ROLLOUTS
 from lightstream.store_views.explain import AskRows, Explanation
 from lightstream.store_views.materialiser import Materialiser
 from lightstream.store_views.server import create_app, dashboard
+from lightstream.store_views.server.admission import LaneSize
 from lightstream.store_views.server.answering import Answering
-from lightstream.store_views.server.lanes import LaneSize
-from lightstream.store_views.server.query import QueryLimits
+from lightstream.store_views.server.statement import QueryLimits
 from tests.store_views.test_accounting import state
 from tests.store_views.test_materialiser import WAIT_S, catch_up, following, reflect
 

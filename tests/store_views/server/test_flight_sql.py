@@ -24,11 +24,11 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import Materialiser, Place, Positions, ViewDatabase
-from lightstream.store_views.server import freshness, serve
+from lightstream.store_views.server import admission, serve
 from lightstream.store_views.server.answering import Answering
 from lightstream.store_views.server.flight_messages import encode_any, make
 from lightstream.store_views.server.flight_sql import FlightSqlServer
-from lightstream.store_views.server.query import QueryLimits
+from lightstream.store_views.server.statement import QueryLimits
 from tests.store_views.call_gate import CallGate
 from tests.store_views.view_process import running_view
 from tests.stream_processors.assembly.build import proxy_span
@@ -224,19 +224,19 @@ def test_what_had_been_fetched_is_waited_for(settings: Settings, monkeypatch: py
         written = publisher.publish(SPANS, "r1", proxy_span(1)).result(WAIT_S)
         place = (SPANS.name, written.partition)
         eventually(lambda: materialiser.fetched().get(place, 0) > written.offset, what="the span at the view")
-        monkeypatch.setattr(freshness, "FRESH_WAIT_S", WAIT_S)
+        monkeypatch.setattr(admission, "FRESH_WAIT_S", WAIT_S)
         monkeypatch.setattr(Positions, "wait_for", open_and_wait)
         assert ask(connection, COUNT)["n"].to_pylist() == [1]
     publisher.close()
 
 
-def test_without_flight_the_view_says_so_and_runs(
+async def test_without_flight_the_view_says_so_and_runs(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightstream.store_views.server.flight_sql", None)
     materialiser = Materialiser(settings)
     answering = Answering(lambda: materialiser.database.cursor())
     arguments = ("", "http://127.0.0.1:1", answering, materialiser, QueryLimits(), Access())
-    with serve.flight_sql_served(settings, *arguments):
+    async with serve.flight_sql_served(settings, *arguments):
         assert find(settings, "flight-sql") is None
     assert "the view speaks no Flight SQL" in caplog.text

@@ -14,8 +14,7 @@ import pytest
 
 from lightstream.schemas.errors import QueryError
 from lightstream.store_views.server import QueryLimits, QueryOutcome, run_query
-from lightstream.store_views.server.formats import AnswerFormat, accepted_format, pieces_of
-from lightstream.store_views.server.json_values import Integers, json_pieces
+from lightstream.store_views.server.answer import AnswerFormat, Integers, accepted_format, json_pieces, pieces_of
 from tests.store_views.log_file import LogFile
 
 MIXED = (

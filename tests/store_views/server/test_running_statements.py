@@ -23,8 +23,8 @@ from lightstream.schemas.errors import QueryError, ServiceUnavailableError
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import AsyncViewClient, ViewClient
 from lightstream.store_views.server import create_app
+from lightstream.store_views.server.admission import Lane, LaneSize
 from lightstream.store_views.server.answering import Answering
-from lightstream.store_views.server.lanes import Lane, LaneSize
 from tests.store_views.test_materialiser import WAIT_S, following
 from tests.store_views.view_process import running_view
 from tests.stream_processors.assembly.build import proxy_span

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hostile_statements import LARGE_TEXT, ONE_CALL
 from lightstream.runtime.clock import ManualClock
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.processes import ProcessUnit, Supervisor
@@ -18,15 +19,11 @@ from lightstream.schemas.errors import QueryError, SettingsError
 from lightstream.schemas.topics import SPANS
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.server import run
-from lightstream.store_views.server.query import QueryLimits, run_query
-from lightstream.store_views.server.statements import Statement
+from lightstream.store_views.server.statement import QueryLimits, Statement, run_query
 from lightstream.store_views.server.watchdog import ALSO_IGNORED_S, Watchdog, refused_path
 from tests.store_views.log_file import LogFile
 from tests.stream_processors.assembly.build import proxy_span
 from tests.support.waiting import eventually
-
-DEAF = "SELECT levenshtein(repeat('ab', 500000), repeat('ba', 500000))"
-LARGE = "SELECT length(repeat('x', 4000000000) || repeat('y', range::INTEGER)) FROM range(8)"
 
 
 def view_unit(settings: Settings, *arguments: str, name: str = "view") -> ProcessUnit:
@@ -43,12 +40,12 @@ def test_a_statement_that_ignores_its_limit_ends_the_view_which_comes_back(setti
         before = unit.pid
         # Its client asks again where there was no answer, and is told.
         with pytest.raises(QueryError, match=r"has ended the view.*refused for another \d+ s.*--name bi"):
-            client.query(DEAF, timeout_s=5)  # enough to begin: until then it would heed the limit
+            client.query(ONE_CALL, timeout_s=5)  # enough to begin: until then it would heed the limit
         assert unit.pid != before
         assert client.query("SELECT count(*) FROM spans", [written]).scalar() == 1
         log = unit.log_file.read_text("utf-8")
         assert "the view ends, to be started again: it does not stop" in log
-        assert DEAF in log
+        assert ONE_CALL in log
     finally:
         supervisor.stop()
         publisher.close()
@@ -64,8 +61,8 @@ def test_a_view_of_its_own_may_be_ended_for_its_memory_and_leaves_the_other_alon
         supervisor.start([main, bi])
         before = main.pid, bi.pid
         with pytest.raises(QueryError, match="has ended the view"):
-            people.query(LARGE, timeout_s=600)
-        assert "1,024 are allowed. The statement was: SELECT length" in bi.log_file.read_text("utf-8")
+            people.query(LARGE_TEXT, timeout_s=600)
+        assert "1,024 are allowed. The statement was: SELECT sum" in bi.log_file.read_text("utf-8")
         assert people.query("SELECT 1").scalar() == 1
         assert training.query("SELECT 1").scalar() == 1
         assert main.pid == before[0]
@@ -105,6 +102,27 @@ def test_what_ended_the_process_is_refused_for_ten_minutes(tmp_path: Path) -> No
         pass
     refused_path(path).write_text("[no file of ours")
     with watchdog().watched(culprit, {"x": 1}):
+        pass
+
+
+def test_another_constant_is_the_same_statement(tmp_path: Path) -> None:
+    ended = threading.Event()
+    watchdog = Watchdog(tmp_path / "view.duckdb", end=ended.set, memory_bytes=lambda: 0, clock=ManualClock())
+    culprit = Statement("a", "SELECT deaf('x', 10), $1 FROM t", "others")
+    with watchdog.watched(culprit, [1]):
+        watchdog.on_ignored(culprit)
+    for number, same in enumerate(
+        [
+            "SELECT deaf('y', 11), $1 FROM t",
+            "select deaf('', 1e9) , $1  FROM t -- again",
+            "SELECT deaf($$z$$, 10.5), $1 FROM t",
+        ]
+    ):
+        with pytest.raises(QueryError, match="is refused"), watchdog.watched(Statement("b", same, "others"), [number]):
+            pass
+    with watchdog.watched(Statement("c", "SELECT meek('x', 10), $1 FROM t", "others"), [1]):
+        pass
+    with watchdog.watched(Statement("d", "SELECT deaf('y', 11), $1 FROM t", "stores"), [1]):
         pass
 
 

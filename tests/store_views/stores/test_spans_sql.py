@@ -43,8 +43,7 @@ RECORDS = st.builds(
 TEXT_ASKED = st.none() | st.sampled_from(TEXTS)
 QUERIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
-        "exact": st.fixed_dictionaries({"parent_id": TEXT_ASKED, "name": TEXT_ASKED}),
-        "contains": st.fixed_dictionaries({"trace_id": TEXT_ASKED, "parent_id": TEXT_ASKED, "name": TEXT_ASKED}),
+        **dict.fromkeys(("parent_id", "name", "trace_id_contains", "parent_id_contains", "name_contains"), TEXT_ASKED),
         "filter_logic": st.sampled_from(["and", "or"]),
         "sort_by": st.none()
         | st.sampled_from(

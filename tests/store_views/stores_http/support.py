@@ -12,8 +12,6 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.store_views.stores.http import LightningStoreServer
 
-__all__ = ["local_settings", "served"]
-
 
 def local_settings(folder: Path, **values: Any) -> Settings:
     """Settings of a store server on any free port, announced in ``folder``."""

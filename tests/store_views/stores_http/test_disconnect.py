@@ -12,9 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
+from lightstream.agl import AgentLightningClient
 from lightstream.schemas.types import AttemptedRollout, Rollout
 from lightstream.store_views.stores import InMemoryLightningStore
-from lightstream.store_views.stores.http import AgentLightningClient, LightningStoreClient, LightningStoreServer
+from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 from lightstream.store_views.stores.http._answers import Answer
 
 from .support import local_settings, served

@@ -11,7 +11,6 @@ import pytest
 
 from lightstream.schemas.types import PromptTemplate
 from lightstream.store_views.stores import InMemoryLightningStore
-from lightstream.store_views.stores.http import _routes as routes
 
 WAITS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "for an end, however long": ("POST", "/waits/rollouts", {"rollout_ids": ["r"], "timeout": None}),
@@ -25,7 +24,7 @@ SLICE_S = 0.2
 
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "WAIT_S_MAX", SLICE_S)
+    monkeypatch.setattr("lightstream.store_views.stores.http._routes.WAIT_S_MAX", SLICE_S)
 
 
 async def something_happens(store: InMemoryLightningStore) -> None:

@@ -236,10 +236,9 @@ def test_patience_ends_with_what_to_do(tmp_path: Path) -> None:
 def test_a_waiter_is_woken_at_once_though_the_server_waits_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lightstream.store_views.stores.http import _routes
     from lightstream.store_views.stores.http import client as client_module
 
-    monkeypatch.setattr(_routes, "WAIT_S_MAX", 0.3)
+    monkeypatch.setattr("lightstream.store_views.stores.http._routes.WAIT_S_MAX", 0.3)
     monkeypatch.setattr(client_module, "WAIT_S_MAX", 0.3)
     behind = InMemoryLightningStore()
     settings = local_settings(tmp_path)

@@ -13,15 +13,12 @@ from typing import Any
 import httpx
 import pytest
 
+from lightstream.agl import AgentLightningServer
 from lightstream.schemas.errors import ServiceUnavailableError, StoreError
 from lightstream.schemas.types import AttemptedRollout, LightningStoreCapabilities, Rollout
 from lightstream.store_views.stores import InMemoryLightningStore
 from lightstream.store_views.stores.forwarding import ForwardingStore
-from lightstream.store_views.stores.http import (
-    AgentLightningServer,
-    LightningStoreClient,
-    LightningStoreServer,
-)
+from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 
 from .support import local_settings, served
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from lightstream.schemas.types import Span
 
-__all__ = ["TRACE", "agent", "call", "reward", "span"]
-
 TRACE = "a" * 32
 
 

@@ -18,8 +18,6 @@ from lightstream.schemas.records import (
 )
 from lightstream.stream_processors.core.assembly import Assembler, AssemblyRules
 
-__all__ = ["ROLLOUT", "assemble", "closed", "framework_span", "opened", "proxy_span", "reward_span", "span_id"]
-
 ROLLOUT = "r1"
 TRACE = "0" * 31 + "1"
 

@@ -159,6 +159,17 @@ def test_what_comes_too_late_or_is_too_much_is_refused() -> None:
     assert (revision.revision, revision.call_count, assembler.refused_count) == (2, 2, 2)
 
 
+def test_spans_read_again_from_before_the_end_are_not_late() -> None:
+    """After a restart the log is read again: that must not use up the number of late spans."""
+    assembler = Assembler(rules=AssemblyRules(late_spans_max=1))
+    assembler.on_records([(opened(), 0), (proxy_span(1), 1), (closed(), 2)])
+    for _ in range(3):
+        assembler.on_record(proxy_span(1), 1, SECOND)
+    assembler.on_record(proxy_span(2), 3, SECOND)
+    (revision,) = assembler.take_revisions()
+    assert (revision.revision, revision.call_count, assembler.refused_count) == (1, 2, 0)
+
+
 def test_once_a_late_span_came_the_attempts_that_close_are_held() -> None:
     assembler = Assembler(reads_back=True)
     assembler.on_records([(opened(), 0), (closed(), 1), (proxy_span(1), 2)])

@@ -23,26 +23,6 @@ from lightstream.schemas.records import (
 )
 from lightstream.stream_processors.core.lifecycle import LifecyclePartition, Limits, Transition
 
-__all__ = [
-    "CODEC",
-    "LIMITS",
-    "Partition",
-    "added",
-    "attempt_name",
-    "cancelled",
-    "changed",
-    "ended",
-    "enqueued",
-    "heartbeat",
-    "restore",
-    "rollout_started",
-    "said",
-    "silent",
-    "span_added",
-    "started",
-    "timed_out",
-]
-
 LIMITS = Limits(timeout_s=600.0, unresponsive_s=60.0)
 CODEC = Codec()
 

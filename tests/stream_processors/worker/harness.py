@@ -29,8 +29,6 @@ from lightstream.schemas.topics import Topic
 from tests.support.log_tail import LogTail
 from tests.support.waiting import eventually
 
-__all__ = ["TopicReader", "WorkerProcess", "ended", "enqueued", "span", "started"]
-
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 120.0
 RUN = """

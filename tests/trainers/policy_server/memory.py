@@ -11,8 +11,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lightstream.trainers.run.model.tiny_model import make_tiny_model
 
-__all__ = ["learn_by_heart"]
-
 STEPS_MAX = 600
 SURE = 0.02
 """Loss of a token, at most, at which each is far likelier than any other."""

@@ -19,15 +19,6 @@ from lightstream.trainers.servers.cpu.checkpoint import load_model, load_tokeniz
 from lightstream.trainers.servers.cpu.engine import Engine
 from lightstream.trainers.servers.cpu.policy_version import PolicyVersion, Versions
 
-__all__ = [
-    "EngineRun",
-    "best_logprobs",
-    "new_versions",
-    "reference_logprobs",
-    "sampled_tokens",
-    "talkative_model",
-]
-
 CPU = torch.device("cpu")
 
 

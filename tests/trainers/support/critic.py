@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from lightstream.trainers.rollouts.groups import Group
 
-__all__ = ["Gae", "episodes", "gae", "value_gradient", "value_loss"]
-
 
 @dataclass(frozen=True)
 class Gae:

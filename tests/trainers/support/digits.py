@@ -10,8 +10,6 @@ from lightstream.trainers.rollouts.groups import Group
 
 from .trajectories import make_trajectory, make_triplet
 
-__all__ = ["DigitTask"]
-
 GROUP_SIZE = 8
 RESPONSE_TOKENS = 2
 

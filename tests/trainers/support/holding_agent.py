@@ -7,8 +7,6 @@ import duckdb
 
 from lightstream.producers import rollout
 
-__all__ = ["held_answer"]
-
 DATABASE = duckdb.connect(":memory:")
 CLIENTS: list[aiohttp.ClientSession] = []
 

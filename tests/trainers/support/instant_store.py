@@ -13,8 +13,6 @@ from lightstream.schemas.types import EnqueueRolloutRequest, Rollout
 
 from .trajectories import random_trajectory
 
-__all__ = ["InstantStore"]
-
 
 class InstantStore(LightningStore):
     """Each enqueued rollout yields one final trajectory, again when asked again, as in at-least-once delivery.

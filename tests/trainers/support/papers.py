@@ -23,8 +23,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-__all__ = ["Answer", "Rollout", "advantages", "loss_and_gradient", "weights"]
-
 FLOAT32_MAX = 3.4028234663852886e38
 
 

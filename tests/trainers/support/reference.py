@@ -18,8 +18,6 @@ from lightstream.trainers.rollouts.groups import Group
 
 from .trajectories import make_trajectory
 
-__all__ = ["Correction", "Kl", "Options", "Truth", "make_groups", "reference"]
-
 CLIP_LOW, CLIP_HIGH, DUAL_CLIP = 0.2, 0.28, 3.0
 
 

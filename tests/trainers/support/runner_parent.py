@@ -9,8 +9,6 @@ from lightstream.producers import rollout
 from lightstream.runtime.settings import Settings
 from lightstream.trainers.run.runners import RunnerProcesses
 
-__all__ = ["answer", "main"]
-
 
 @rollout
 def answer(task: str) -> float:

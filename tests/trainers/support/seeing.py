@@ -9,8 +9,6 @@ from typing import Any
 
 from lightstream.trainers import make_tiny_model
 
-__all__ = ["SeeingModel", "make_seeing_model", "picture"]
-
 HIDDEN = 64
 SYMBOLS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 TEMPLATE = """\

@@ -9,8 +9,6 @@ from lightstream.schemas.packing import pack_float32, pack_int32
 from lightstream.schemas.records import AttemptStatus, RolloutMode, RolloutStatus, Trajectory, TripletRecord
 from lightstream.trainers.rollouts.batch import OwnPolicy
 
-__all__ = ["make_trajectory", "make_triplet", "own_from", "random_trajectory"]
-
 NEWEST = 9
 """The current version of :func:`own_from`."""
 

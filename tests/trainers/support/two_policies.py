@@ -8,8 +8,6 @@ from lightstream.schemas.records import RewardRecord, Trajectory, TripletRecord
 
 from .trajectories import make_trajectory, make_triplet
 
-__all__ = ["AGENTS", "team_trajectory"]
-
 AGENTS = {"planner": "planner", "solver": "solver", "critic": "policy"}
 """Agent -> the policy whose model it calls."""
 

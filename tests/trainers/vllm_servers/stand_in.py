@@ -29,8 +29,6 @@ from tokenizers import Tokenizer
 from lightstream.trainers import VllmOptions
 from lightstream.trainers.run.model.tiny_model import make_tiny_model
 
-__all__ = ["allow", "marked_model", "marker_of", "stand_in_options"]
-
 POSITIONS_MAX = 4096
 MARKER_FILE = "marker"
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from lightstream.trainers import VllmOptions
 
-__all__ = ["OPTIONS"]
-
 PYTHON = Path(os.environ.get("LIGHTSTREAM_TEST_VLLM_PYTHON", Path(__file__).parents[3] / ".venv-vllm/bin/python"))
 
 OPTIONS = VllmOptions(

@@ -65,6 +65,10 @@ export function getJson<Answer>(path: string, signal?: AbortSignal): Promise<Ans
   return request(path, signal ? { signal } : {}) as Promise<Answer>;
 }
 
+export function postJson<Answer>(path: string, body: unknown): Promise<Answer> {
+  return request(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) }) as Promise<Answer>;
+}
+
 export type Value = string | number | boolean | null | Value[] | { [key: string]: Value };
 export type Parameters = Record<string, string | number | boolean | null | readonly string[]>;
 

@@ -8,8 +8,13 @@ import { ask, getJson } from "./request";
 /** How often an open page asks for what no table tells, in milliseconds, while it is looked at. */
 export const LIVE_MS = 4_000;
 
+/** What a run is doing, as its trainer says; null where nobody trains it. */
+export type State = "running" | "lost" | "finished" | "failed" | "stopped";
+
 export interface RunRow {
   run_id: string;
+  state: State | null;
+  error: string | null;
   rollouts: number;
   finished: number;
   running: number;
@@ -27,9 +32,43 @@ export const runsQuery = queryOptions({
   queryKey: ["runs"],
   queryFn: ({ signal }) => ask<RunRow>(":runs", {}, signal),
   meta: { reads: ["rollouts", "training_steps_raw"] },
+  refetchInterval: LIVE_MS, // that a run is lost is in no table: time alone tells it
 });
 
+export interface RunState {
+  state: State;
+  error: string;
+  trainer_id: string | null;
+  host: string | null;
+  pid: number | null;
+  said_unix_nano: string | null;
+  silent_seconds: number | null;
+}
+
+export const runStateQuery = (run: string) =>
+  queryOptions({
+    queryKey: ["run-state", run],
+    queryFn: async ({ signal }) => (await ask<RunState>(":run-state", { run }, signal))[0] ?? null,
+    refetchInterval: LIVE_MS,
+  });
+
+export interface SettingRow {
+  name: string;
+  value: string | null;
+  other_value: string | null;
+  differs: boolean;
+}
+
+export const configurationQuery = (run: string, other?: string) =>
+  queryOptions({
+    queryKey: ["configuration", run, other],
+    queryFn: ({ signal }) => ask<SettingRow>(":configuration", { run, other: other ?? null }, signal),
+    meta: { reads: ["resources"] },
+  });
+
 export interface RunFigures {
+  /** Distinct inputs. */
+  tasks: number;
   groups: number;
   rollouts: number;
   train_rollouts: number;

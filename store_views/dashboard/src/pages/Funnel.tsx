@@ -85,7 +85,7 @@ function stagesOf(
     { text: `${count(figures.cancelled)} cancelled`, status: "cancelled", count: figures.cancelled },
   ];
   return [
-    { name: "Tasks", count: figures.groups, of: figures.groups, losses: [] },
+    { name: "Tasks", count: figures.tasks, of: figures.tasks, losses: [] },
     { name: "Rollouts", count: figures.rollouts, of: figures.rollouts, losses: states.filter((loss) => loss.count > 0) },
     {
       name: "Attempts",

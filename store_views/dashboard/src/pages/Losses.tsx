@@ -6,7 +6,7 @@ import { Link, useSearch } from "@tanstack/react-router";
 import { type DropRow, dropsQuery, type LetterRow, lettersQuery } from "../api/operations";
 import { type Meanings, meaningsQuery } from "../api/runs";
 import { count, plural } from "../format";
-import { Ago, Panel, Show, Text } from "../ui/basics";
+import { Ago, Panel, Prose, Show, Text } from "../ui/basics";
 import { type Column, DataTable } from "../ui/DataTable";
 import ui from "../ui/ui.module.css";
 import styles from "./pages.module.css";
@@ -45,7 +45,7 @@ function dropColumns(meanings: Meanings | undefined): Column<DropRow>[] {
       header: "Meaning",
       cell: (row) => (
         <>
-          {meanings?.drops[row.reason] ?? ""}
+          <Prose>{meanings?.drops[row.reason] ?? ""}</Prose>
           {row.detail && <div className={ui["muted"]}>Last: {row.detail}</div>}
         </>
       ),

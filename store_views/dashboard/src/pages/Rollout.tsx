@@ -5,14 +5,18 @@ import { usePrefetchQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 
 import { type Call, type Explained, explainQuery, type SpanRow, spanQuery, spansQuery, TEXT_CHARACTERS_MAX } from "../api/rollouts";
+import { ApiError } from "../api/request";
 import { meaningsQuery } from "../api/runs";
 import { count, duration, exactTime, figure, plural, prettyJson } from "../format";
-import { Ago, classes, Facts, Message, Panel, Show, Status, Text } from "../ui/basics";
+import { classes, Facts, Message, Panel, Prose, Show, Status, Text } from "../ui/basics";
 import { type Column, DataTable } from "../ui/DataTable";
 import { TabbedPanel } from "../ui/TabbedPanel";
 import ui from "../ui/ui.module.css";
+import { Failures, lastLine } from "./Failures";
 import { Messages } from "./Messages";
 import styles from "./pages.module.css";
+import { RolloutHead } from "./RolloutHead";
+import { ScoreForm, Scores } from "./ScoreForm";
 import { spanKey, Timeline } from "./Timeline";
 import { Tokens } from "./Tokens";
 
@@ -23,31 +27,39 @@ export function RolloutPage() {
   return (
     <>
       <title>{`${id} · Lightstream`}</title>
-      <Show query={query}>{(found) => <Explanation found={found} />}</Show>
+      {query.error instanceof ApiError && query.error.status === 404 ? (
+        <>
+          <div className={styles["head"]}>
+            <h1>{id || "No rollout named"}</h1>
+          </div>
+          <Message bad title="The view knows no rollout of this id.">
+            <span>
+              It may not have been enqueued yet, or is of another data folder. <Link to="/rollouts">All rollouts</Link>
+            </span>
+          </Message>
+        </>
+      ) : (
+        <Show query={query}>{(found) => <Explanation found={found} />}</Show>
+      )}
     </>
   );
 }
 
 function Explanation({ found }: { found: Explained }) {
   const { rollout } = found;
-  const group = rollout.group_id ?? rollout.rollout_id;
   return (
     <>
-      <div className={styles["head"]}>
-        <h1>{rollout.rollout_id}</h1>
-        <Status value={rollout.status} />
-        <p>
-          {rollout.mode === "train" ? "For training" : `For ${rollout.mode}`}, of the group{" "}
-          <Link to="/group" search={{ run: rollout.run_id, id: group }}>
-            {group}
-          </Link>
-          . Enqueued <Ago nanos={rollout.enqueued_unix_nano} />
-          {rollout.seconds === null ? "" : `, took ${duration(rollout.seconds)}`}.
-        </p>
-      </div>
+      <RolloutHead found={found} />
+      <Failures attempts={found.attempts} />
       <Panel title={found.reason_code ? "Why it did not train" : "What became of it"} note={found.reason_code && <code>{found.reason_code}</code>}>
-        <p className={styles["conclusion"]}>{sentence(found.conclusion)}</p>
-        {found.next_step && <p className={styles["nextStep"]}>{found.next_step}</p>}
+        <p className={styles["conclusion"]}>
+          <Prose>{sentence(found.conclusion)}</Prose>
+        </p>
+        {found.next_step && (
+          <p className={styles["nextStep"]}>
+            <Prose>{found.next_step}</Prose>
+          </p>
+        )}
       </Panel>
       <Spans found={found} />
       <div className={styles["columns"]}>
@@ -56,12 +68,10 @@ function Explanation({ found }: { found: Explained }) {
             <DataTable label="LLM calls" atFirst={CALLS_AT_FIRST} rows={found.calls} columns={CALLS} rowKey={(_, index) => String(index)} empty="No LLM call was recorded." />
           </Panel>
           <Rewards found={found} />
+          <Scores rollout={rollout.rollout_id} />
           <Losses found={found} />
         </div>
         <div className={styles["stack"]}>
-          <Panel title="Task">
-            <Text>{prettyJson(rollout.input_json)}</Text>
-          </Panel>
           <Panel title="Attempts" flush note={`${count(rollout.attempt_count)} of at most ${count(rollout.max_attempts)}`}>
             <DataTable label="Attempts" rows={found.attempts} columns={ATTEMPTS} rowKey={(row) => row.attempt_id} empty="None has begun." />
           </Panel>
@@ -152,6 +162,10 @@ function Spans({ found }: { found: Explained }) {
 function SpanDetails({ found, span }: { found: Explained; span: SpanRow }) {
   const rollout = found.rollout.rollout_id;
   const query = useQuery(spanQuery(rollout, span));
+  const search = useSearch({ from: "/rollout" });
+  const navigate = useNavigate();
+  const showTab = (tab: string) =>
+    void navigate({ to: "/rollout", search: (known) => ({ ...known, tab }), replace: true, resetScroll: false });
   const call = found.calls.find((one) => one.span_id === span.span_id);
   return (
     <div className={ui["panelBody"]} style={{ borderTop: "1px solid var(--line)" }}>
@@ -170,6 +184,7 @@ function SpanDetails({ found, span }: { found: Explained; span: SpanRow }) {
             tabs.push(["messages", "Messages", () => <Messages request={detail.llm_request_json} response={detail.llm_response_json} />]);
           if (span.is_llm_call) tabs.push(["tokens", "Tokens", () => <Tokens rollout={rollout} span={span.span_id} />]);
           tabs.push(["attributes", "Attributes", () => <Text>{prettyJson(detail.attributes ?? "{}")}</Text>]);
+          if (span.is_llm_call) tabs.push(["score", "Score", () => <ScoreForm rollout={rollout} span={span.span_id} />]);
           if (detail.events && detail.events !== "[]") tabs.push(["events", "Events", () => <Text>{prettyJson(detail.events ?? "")}</Text>]);
           if (detail.links && detail.links !== "[]") tabs.push(["links", "Links", () => <Text>{prettyJson(detail.links ?? "")}</Text>]);
           tabs.push([
@@ -199,7 +214,7 @@ function SpanDetails({ found, span }: { found: Explained; span: SpanRow }) {
                   </span>
                 </Message>
               )}
-              <TabbedPanel key={spanKey(span)} label="The span" tabs={tabs} />
+              <TabbedPanel key={spanKey(span)} label="The span" tabs={tabs} selected={search.tab} onSelect={showTab} />
             </>
           );
         }}
@@ -257,7 +272,7 @@ const ATTEMPTS: Column<Attempt>[] = [
         <span className={ui["mono"]}>{row.worker_id ?? "–"}</span>
         {row.error_type && (
           <div>
-            <strong>{row.error_type}</strong> {row.error_message}
+            <strong>{row.error_type}</strong> {lastLine(row.error_message)}
           </div>
         )}
       </>
@@ -318,7 +333,7 @@ function Losses({ found }: { found: Explained }) {
             header: "Meaning",
             cell: (row) => (
               <>
-                {row.meaning}
+                <Prose>{row.meaning ?? ""}</Prose>
                 {row.detail && <div className={ui["muted"]}>{row.detail}</div>}
               </>
             ),

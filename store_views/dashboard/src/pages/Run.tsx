@@ -5,18 +5,21 @@ import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 
 import {
   callsByFateQuery,
+  configurationQuery,
   figuresQuery,
   meaningsQuery,
   notTrainedQuery,
   type NotTrainedReason,
   type RunFigures,
+  type RunState,
+  runStateQuery,
   stepsQuery,
   type StepRow,
   trainedQuery,
 } from "../api/runs";
 import { namedQueries } from "../api/operations";
-import { count, duration, figure, millis, percent, plural } from "../format";
-import { Ago, Facts, Message, Panel, Show, Status } from "../ui/basics";
+import { count, duration, figure, percent, plural } from "../format";
+import { Ago, Facts, Message, Panel, Prose, Show, Status } from "../ui/basics";
 import { Chart } from "../ui/Chart";
 import { type Column, DataTable } from "../ui/DataTable";
 import { type Alarm, alarmsOf } from "./alarms";
@@ -26,6 +29,7 @@ import styles from "./pages.module.css";
 export function Run() {
   const { run = "" } = useSearch({ from: "/run" });
   const figures = useQuery(figuresQuery(run));
+  const state = useQuery(runStateQuery(run));
   const steps = useQuery(stepsQuery(run));
   const calls = useQuery(callsByFateQuery(run));
   const notTrained = useQuery(notTrainedQuery(run));
@@ -48,18 +52,19 @@ export function Run() {
       <title>{`${run || "no run named"} · Lightstream`}</title>
       <div className={styles["head"]}>
         <h1>{run || "No run named"}</h1>
-        {shown && <RunState figures={shown} steps={committed} />}
-        {shown && (
+        {shown && state.data !== undefined && <RunStatus state={state.data} figures={shown} />}
+        {shown && shown.rollouts > 0 && (
           <p>
             <Sentence figures={shown} steps={committed} />
           </p>
         )}
       </div>
+      {state.data && <Ended state={state.data} />}
       <Alarms run={run} alarms={alarms} />
       <Show query={figures}>
         {(known) => (
           <>
-            {known.rollouts === 0 && (
+            {known.rollouts === 0 && !state.data && (
               <Message title={`The view knows no rollout of the run "${run}".`}>
                 <Link to="/">All runs</Link>
               </Message>
@@ -78,6 +83,7 @@ export function Run() {
                 <Panel title="From tasks to training">
                   <Funnel run={run} figures={known} calls={calls.data} trained={trained.data} notTrained={notTrained.data} />
                 </Panel>
+                <Configuration run={run} />
                 <Questions run={run} />
               </div>
             </div>
@@ -88,13 +94,32 @@ export function Run() {
   );
 }
 
-function RunState({ figures, steps }: { figures: RunFigures; steps: StepRow[] }) {
-  const last = steps.at(-1);
-  const unfinished = figures.running + figures.waiting;
-  if (last?.steps_planned && last.step >= last.steps_planned) return <Status value="finished" tone="good" />;
-  if (unfinished > 0) return <Status value={figures.running > 0 ? "running" : "waits"} tone={figures.running > 0 ? "busy" : "warn"} />;
-  const quiet = figures.last_unix_nano ? (Date.now() - millis(figures.last_unix_nano)) / 1000 : 0;
-  return quiet > 120 ? <Status value="ended" /> : <Status value="training" tone="busy" />;
+/** What its trainer says; without one, what its rollouts are doing. */
+function RunStatus({ state, figures }: { state: RunState | null; figures: RunFigures }) {
+  if (state) return <Status value={state.state} />;
+  if (figures.running > 0) return <Status value="rollouts run" tone="busy" />;
+  return figures.waiting > 0 ? <Status value="rollouts wait" tone="warn" /> : figures.rollouts > 0 ? <Status value="no training" /> : null;
+}
+
+/** Why a run does not go on, and what to do about it. */
+function Ended({ state }: { state: RunState }) {
+  if (state.state === "failed")
+    return (
+      <Message bad title="The training failed">
+        <pre className={styles["trace"]}>{state.error}</pre>
+        <span>What is committed stays: the same command goes on from there.</span>
+      </Message>
+    );
+  if (state.state === "lost")
+    return (
+      <Message bad title={`No sign of life of the trainer since ${duration(state.silent_seconds)}`}>
+        <span>
+          Process {state.pid} on {state.host} was killed, hangs, or cannot reach Kafka. If it is gone, the same command goes on after the last
+          committed step.
+        </span>
+      </Message>
+    );
+  return null;
 }
 
 function Sentence({ figures, steps }: { figures: RunFigures; steps: StepRow[] }) {
@@ -102,8 +127,8 @@ function Sentence({ figures, steps }: { figures: RunFigures; steps: StepRow[] })
   return (
     <>
       {last
-        ? `${plural(last.step, "step")}${last.steps_planned ? ` of at most ${count(last.steps_planned)}` : ""} on ${plural(figures.groups, "task")}, ${plural(figures.rollouts, "rollout")} in all`
-        : `${plural(figures.rollouts, "rollout")} of ${plural(figures.groups, "task")}; no training step yet`}
+        ? `${plural(last.step, "step")}${last.steps_planned ? ` of at most ${count(last.steps_planned)}` : ""} on ${plural(figures.tasks, "task")}, ${plural(figures.rollouts, "rollout")} in ${plural(figures.groups, "group")}`
+        : `${plural(figures.rollouts, "rollout")} of ${plural(figures.tasks, "task")}; no training step yet`}
       . Last change <Ago nanos={figures.last_unix_nano} />.
     </>
   );
@@ -115,7 +140,9 @@ function Alarms({ run, alarms }: { run: string; alarms: Alarm[] }) {
     <ul className={styles["alarms"]} aria-label="Alarms">
       {alarms.map((alarm) => (
         <li key={alarm.title} className={`${styles["alarm"]} ${alarm.bad ? styles["alarmBad"] : ""}`}>
-          <strong>{alarm.title}</strong>
+          <strong>
+            <Prose>{alarm.title}</Prose>
+          </strong>
           {(alarm.reason || alarm.status) && (
             <>
               {" "}
@@ -131,10 +158,27 @@ function Alarms({ run, alarms }: { run: string; alarms: Alarm[] }) {
               </Link>
             </>
           )}
-          {alarm.advice && <p>{alarm.advice}</p>}
+          {alarm.advice && (
+            <p>
+              <Prose>{alarm.advice}</Prose>
+            </p>
+          )}
         </li>
       ))}
     </ul>
+  );
+}
+
+/** What the run is made with. */
+function Configuration({ run }: { run: string }) {
+  const rows = useQuery(configurationQuery(run)).data ?? [];
+  if (rows.length === 0) return null;
+  return (
+    <Panel title="Configuration" note={plural(rows.length, "setting")}>
+      <div className={styles["tall"]} tabIndex={0} role="region" aria-label="Settings of the run">
+        <Facts facts={rows.map(({ name, value }) => [name, <code key={name}>{value ?? "–"}</code>])} />
+      </div>
+    </Panel>
   );
 }
 
@@ -149,7 +193,7 @@ function Questions({ run }: { run: string }) {
         facts={ofRuns.map(({ name, doc }) => [
           name,
           <Link key={name} to="/sql" search={{ run, query: name }}>
-            {doc}
+            <Prose>{doc}</Prose>
           </Link>,
         ])}
       />
@@ -220,11 +264,13 @@ function Reasons({ run, rows, figures }: { run: string; rows: NotTrainedReason[]
           <Link to="/rollouts" search={{ run, reason: row.reason_code }} className={styles["rowLink"] ?? ""}>
             {row.reason_code}
           </Link>
-          <div>{row.meaning}</div>
+          <div>
+            <Prose>{row.meaning}</Prose>
+          </div>
         </>
       ),
     },
-    { id: "next", header: "What to do", cell: (row) => row.next_step },
+    { id: "next", header: "What to do", cell: (row) => <Prose>{row.next_step}</Prose> },
     { id: "count", header: "Rollouts", number: true, cell: (row) => count(row.count) },
     { id: "share", header: "Share", number: true, cell: (row) => percent(row.count, ended) },
   ];

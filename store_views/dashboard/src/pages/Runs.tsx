@@ -5,7 +5,7 @@ import { Link } from "@tanstack/react-router";
 
 import { type RunRow, runsQuery } from "../api/runs";
 import { count, figure, percent, plural } from "../format";
-import { Ago, Message, Panel, Show, Spark } from "../ui/basics";
+import { Ago, Message, Panel, Show, Spark, Status } from "../ui/basics";
 import { type Column, DataTable } from "../ui/DataTable";
 import styles from "./pages.module.css";
 
@@ -17,6 +17,16 @@ const COLUMNS: Column<RunRow>[] = [
       <Link to="/run" search={{ run: row.run_id ?? "" }} className={styles["rowLink"] ?? ""}>
         {row.run_id || "no run named"}
       </Link>
+    ),
+  },
+  {
+    id: "state",
+    header: "State",
+    cell: (row) => (
+      <>
+        {row.state ? <Status value={row.state} /> : "–"}
+        {row.error && <div className={styles["errorLine"]}>{row.error.split("\n")[0]}</div>}
+      </>
     ),
   },
   {

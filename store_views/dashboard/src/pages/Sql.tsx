@@ -8,7 +8,7 @@ import { catalogueQuery, type NamedQuery, namedQueries } from "../api/operations
 import { type ArrowAnswer, askArrow } from "../api/arrow";
 import type { Parameters } from "../api/request";
 import { duration, plural } from "../format";
-import { Button, ErrorMessage, Message, Panel } from "../ui/basics";
+import { Button, ErrorMessage, Message, Panel, Prose } from "../ui/basics";
 import { SqlEditor } from "../ui/CodeEditor";
 import { LongTable } from "../ui/LongTable";
 import { Select } from "../ui/Select";
@@ -93,7 +93,7 @@ function Asking({ queries }: { queries: NamedQuery[] }) {
           </label>
         ))}
       </div>
-      {chosen && <p className={ui["muted"]}>{chosen.doc}</p>}
+      {chosen && <p className={ui["muted"]}><Prose>{chosen.doc}</Prose></p>}
       {name !== undefined && !chosen && <Message bad title={`The view has no query "${name}".`} />}
       <SqlEditor key={catalogue.data ? "known" : "unknown"} text={text} tables={tables} onChange={setText} onRun={run} />
       <div className={styles["filters"]}>

@@ -1,7 +1,7 @@
 /** The tokens of a call, coloured by what is known of each: as text where the proxy saw what each says, else as ids. */
 
-import { useState } from "react";
 import { useQuery } from "@tanstack/react-query";
+import { useNavigate, useSearch } from "@tanstack/react-router";
 
 import { type TokenRow, tokensQuery } from "../api/rollouts";
 import { count, figure, plural } from "../format";
@@ -21,7 +21,11 @@ const COLOURINGS = [
 
 export function Tokens({ rollout, span }: { rollout: string; span: string }) {
   const query = useQuery(tokensQuery(rollout, span));
-  const [by, setBy] = useState("logprob");
+  const { colour } = useSearch({ from: "/rollout" });
+  const navigate = useNavigate();
+  const by = COLOURINGS.find(([name]) => name === colour)?.[0] ?? "logprob";
+  const setBy = (colour: string) =>
+    void navigate({ to: "/rollout", search: (known) => ({ ...known, colour }), replace: true, resetScroll: false });
   return (
     <Show query={query}>
       {(rows) =>

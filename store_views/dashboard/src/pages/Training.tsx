@@ -5,7 +5,7 @@ import { useQueries, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 
 import { type StepGroup, stepGroupsQuery } from "../api/groups";
-import { runsQuery, type StepRow, stepsQuery } from "../api/runs";
+import { configurationQuery, runsQuery, type StepRow, stepsQuery } from "../api/runs";
 import { count, duration, figure, taskLine } from "../format";
 import type { TrainingSearch } from "../router";
 import { Button, Facts, Message, Panel, Show, Status } from "../ui/basics";
@@ -91,8 +91,11 @@ export function Training() {
           </Button>
         ))}
       </div>
+      {beside.map((id) => (
+        <Differences key={id} run={run} other={id} />
+      ))}
       {queries.map((query, index) => (query.error ? <Show key={index} query={query}>{() => null}</Show> : null))}
-      {own.length === 0 && !queries[0]?.isPending ? (
+      {own.length === 0 && queries[0]?.isSuccess ? (
         <Message title="No training step of this run has been committed yet." />
       ) : (
         <Panel title={metric}>
@@ -108,6 +111,27 @@ export function Training() {
         ))}
       </div>
     </>
+  );
+}
+
+/** What two runs were made with that is not the same. */
+function Differences({ run, other }: { run: string; other: string }) {
+  const { data } = useQuery(configurationQuery(run, other));
+  if (!data || data.length === 0) return null;
+  return (
+    <Panel title={`What ${other} is made with otherwise`} flush>
+      <DataTable
+        label={`Settings that differ between ${run} and ${other}`}
+        rows={data.filter((row) => row.differs)}
+        columns={[
+          { id: "name", header: "Setting", cell: (row) => <code>{row.name}</code> },
+          { id: "own", header: run, cell: (row) => <code>{row.value ?? "–"}</code> },
+          { id: "other", header: other, cell: (row) => <code>{row.other_value ?? "–"}</code> },
+        ]}
+        rowKey={(row) => row.name}
+        empty="Both are made with the same settings."
+      />
+    </Panel>
   );
 }
 

@@ -121,6 +121,12 @@ function Picker({ label, x, lines, xLabel, onPick, plot, place }: PickerProps) {
   );
 }
 
+/** Steps and versions are whole: there is no step 1.25. */
+const WHOLE = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
+
+/** More points than these are a line. */
+const MARKED_MAX = 30;
+
 function options(lines: Line[], width: number, height: number, xLabel: string): uPlot.Options {
   const muted = colour("--muted");
   const grid = { stroke: colour("--line"), width: 1 };
@@ -133,7 +139,7 @@ function options(lines: Line[], width: number, height: number, xLabel: string): 
     cursor: { points: { size: 7 }, drag: { x: false, y: false } },
     legend: { live: true, show: lines.length > 1 || height > 200 },
     axes: [
-      { ...axis, grid: { show: false }, space: 60, size: 28 },
+      { ...axis, grid: { show: false }, space: 60, size: 28, incrs: WHOLE },
       { ...axis, size: 54, values: (_plot, ticks) => ticks.map((tick) => figure(tick)) },
     ],
     series: [
@@ -143,7 +149,8 @@ function options(lines: Line[], width: number, height: number, xLabel: string): 
           label: line.label,
           stroke: colour(`--series-${line.colour}`) + (line.faint ? "55" : ""),
           width: line.faint ? 1 : 2,
-          points: { show: line.values.length < 3, fill: colour("--surface") },
+          // By what there is when it is drawn: a chart is often made before its data has come.
+          points: { show: (plot) => plot.data[0].length <= MARKED_MAX, fill: colour("--surface") },
           spanGaps: true,
           value: (_plot, value) => (value === null ? "–" : figure(value)),
         }),

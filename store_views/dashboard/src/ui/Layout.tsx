@@ -15,6 +15,7 @@ import { TokenForm } from "./TokenForm";
 const OF_A_RUN = [
   ["/run", "Overview"],
   ["/rollouts", "Rollouts"],
+  ["/queue", "To score"],
   ["/training", "Training"],
   ["/resources", "Resources"],
   ["/losses", "Dropped"],
@@ -101,13 +102,21 @@ function TokenWanted() {
   );
 }
 
-/** While the view reads the log from its beginning, nothing that it counts is final. */
+/** What is shown is not all there is: Kafka is away, or the view reads the log from its beginning. */
 function Incomplete() {
-  const rebuilding = useQuery(positionsQuery).data?.rebuilding;
+  const { data, error } = useQuery(positionsQuery);
+  const silent = data && !error && silence(data);
+  if (silent)
+    return (
+      <Message warn title={silent}>
+        <span>What is shown is from before.</span>
+      </Message>
+    );
+  const rebuilding = data?.rebuilding;
   if (!rebuilding) return null;
   const left = rebuilding.seconds_left === null ? "" : `, about ${duration(rebuilding.seconds_left)} left`;
   return (
-    <Message title="The view is reading the log: figures are not complete yet.">
+    <Message warn title="The view is reading the log: figures are not complete yet.">
       <span>{`${count(rebuilding.records_done)} of ${count(rebuilding.records_total)} records${left}.`}</span>
     </Message>
   );
@@ -119,7 +128,7 @@ function Freshness() {
   if (error instanceof ApiError && error.needsToken) said = "The view asks for its token.";
   else if (error) said = "The view does not answer.";
   else if (data?.rebuilding) said = `Reading the log: ${percent(data.rebuilding.records_done, data.rebuilding.records_total)}`;
-  else if (data && silence(data)) said = `${silence(data)}. What is shown is from before.`;
+  else if (data && silence(data)) said = "Kafka does not answer.";
   else if (data)
     said = data.lag_records === 0 ? "Up to date with the log" : `${count(data.lag_records)} records behind the log`;
   return (

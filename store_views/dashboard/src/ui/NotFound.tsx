@@ -1,8 +1,11 @@
 /** What is shown in a page's place. */
 
+import { useQuery } from "@tanstack/react-query";
 import { type ErrorComponentProps, Link } from "@tanstack/react-router";
 
-import { Button, Message } from "./basics";
+import { positionsQuery } from "../api/runs";
+import { Button, ErrorMessage, Message } from "./basics";
+import { OtherBuildError } from "./parts";
 
 export function NotFound() {
   return (
@@ -12,12 +15,16 @@ export function NotFound() {
   );
 }
 
-/** A part of the page that is gone is that of an older build: the view was updated while the page was open. */
+/** In place of a page of which a part is on its way. */
+export function Away() {
+  const { error } = useQuery(positionsQuery);
+  return error ? <ErrorMessage error={error} /> : <p>Asking the view …</p>;
+}
+
 export function Broken({ error }: ErrorComponentProps) {
   const said = error instanceof Error ? error.message : String(error);
-  const isOlder = /dynamically imported module|module script|preload CSS/i.test(said);
   return (
-    <Message bad title={isOlder ? "The view was updated while this page was open." : `This page failed: ${said}`}>
+    <Message bad title={error instanceof OtherBuildError ? said : `This page failed: ${said}`}>
       <div>
         <Button onPress={() => window.location.reload()}>Load it again</Button>
       </div>

@@ -51,6 +51,9 @@ const TONES: Record<string, string> = {
   preparing: "busy",
   pending: "busy",
   busy: "busy",
+  finished: "good",
+  lost: "bad",
+  stopped: "warn",
 };
 
 export function Status({ value, tone }: { value: string; tone?: string }) {
@@ -61,9 +64,9 @@ export function Button({ primary, ...props }: ButtonProps & { primary?: boolean 
   return <AriaButton {...props} className={classes(styles["button"], primary && styles["primary"])} />;
 }
 
-export function Message({ title, children, bad }: { title: string; children?: ReactNode; bad?: boolean }) {
+export function Message({ title, children, bad, warn }: { title: string; children?: ReactNode; bad?: boolean; warn?: boolean }) {
   return (
-    <div className={classes(styles["message"], bad && styles["messageBad"])} role={bad ? "alert" : "status"}>
+    <div className={classes(styles["message"], bad && styles["messageBad"], warn && styles["messageWarn"])} role={bad ? "alert" : "status"}>
       <strong>{title}</strong>
       {children}
     </div>
@@ -74,9 +77,18 @@ export function ErrorMessage({ error }: { error: Error }) {
   const next = error instanceof ApiError ? error.nextStep : "";
   return (
     <Message bad title={error.message}>
-      {next && <span>{next}</span>}
+      {next && (
+        <span>
+          <Prose>{next}</Prose>
+        </span>
+      )}
     </Message>
   );
+}
+
+/** A sentence of the view's: what stands between back-ticks is code. */
+export function Prose({ children }: { children: string }) {
+  return children.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part));
 }
 
 interface Loaded<Data> {

@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 
 import httpx
 
-__all__ = ["ROUTES", "Answered", "Asked", "ask_all", "draw"]
-
 ROUTES = ("chat/completions", "completions", "responses", "messages")
 CALLS_PER_ROLLOUT = 5
 CALLS_AT_ONCE = 8

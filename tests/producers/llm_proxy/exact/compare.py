@@ -8,8 +8,6 @@ from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord
 from lightstream.stream_processors.core.assembly import Assembler
 from tests.stream_processors.assembly.build import closed, opened
 
-__all__ = ["Tokens", "assert_no_differences"]
-
 Tokens: TypeAlias = tuple[bytes | None, bytes | None, bytes | None]
 """Prompt token ids, response token ids, log-probabilities; packed."""
 

@@ -9,8 +9,6 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Group", "Part", "Sampled", "Token", "groups", "sample"]
-
 VOCABULARY = 152_064
 """Qwen2.5's, so that ids take several bytes."""
 

@@ -16,8 +16,6 @@ from starlette.routing import Route
 
 from .sampling import VOCABULARY, Group, Sampled, Token, groups, sample
 
-__all__ = ["RecordingServer"]
-
 PROMPT_TOKENS_MAX = 60
 PIECE_BYTES_MAX = 700
 """Of the network's pieces: an event is in several of them, or several events are in one."""

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = ["PATHS", "Seen", "read"]
-
 Json: TypeAlias = dict[str, Any]
 
 PATHS = ("chat/completions", "responses", "messages")

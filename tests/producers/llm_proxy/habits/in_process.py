@@ -17,8 +17,6 @@ from lightstream.schemas.codec import Codec
 from lightstream.schemas.records import Record, SpanRecord
 from lightstream.schemas.topics import Topic
 
-__all__ = ["InProcess"]
-
 CODEC = Codec()
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = ["Answer", "Call", "Choice", "answer_of", "streamed", "whole"]
-
 Json: TypeAlias = dict[str, Any]
 
 LETTERS = ("a", "b ", "é", "😀", "\n", '"', "{", "漢", "\\", "\ufffd")

@@ -9,21 +9,6 @@ from typing import Any
 from ._model import Expected, Id, Observation, note
 from ._spans import above
 
-__all__ = [
-    "around",
-    "bad_tokens",
-    "believed",
-    "by_doubt",
-    "complement",
-    "has_proxy",
-    "joinable",
-    "key_of",
-    "not_with_proxy",
-    "response_id",
-    "sets_of",
-    "tokens_of",
-]
-
 
 def sets_of(observations: list[Observation], parents: dict[Id, Id], result: Expected) -> list[list[Observation]]:
     """Observations of the same call, together."""

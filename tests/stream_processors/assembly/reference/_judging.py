@@ -11,8 +11,6 @@ from ._calls import bad_tokens, believed, response_id, tokens_of
 from ._model import AGENT, REWARD_SCOPE, Expected, Id, Observation
 from ._spans import above
 
-__all__ = ["fault", "judge"]
-
 
 def judge(
     calls: list[list[Observation]],

@@ -8,8 +8,6 @@ from typing import Any
 
 from lightstream.schemas.records import SpanRecord
 
-__all__ = ["AGENT", "REWARD_SCOPE", "Expected", "Id", "Observation", "note"]
-
 Id = tuple[str, str]
 AGENT, REWARD_SCOPE = "agent.name", "agentlightning.operation.name"
 

@@ -13,8 +13,6 @@ from ._calls import believed, by_doubt, response_id, tokens_of
 from ._model import Expected, Id, Observation, note
 from ._spans import above
 
-__all__ = ["credit", "match", "named_by"]
-
 
 def match(
     spans: dict[Id, tuple[SpanRecord, int]],

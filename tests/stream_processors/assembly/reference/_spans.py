@@ -9,8 +9,6 @@ from lightstream.schemas.records import SpanRecord
 
 from ._model import Expected, Id, Observation, note
 
-__all__ = ["above", "observations_in", "parents_without_cycles"]
-
 
 def observations_in(span: SpanRecord, offset: int) -> list[Observation]:
     """The calls that a span tells of: one, or each choice of an answer by its number; none of most spans."""

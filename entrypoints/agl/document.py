@@ -1,0 +1,174 @@
+"""Agent Lightning 0.3's public names as Markdown: ``python -m lightstream.agl.document > docs/agent-lightning.md``."""
+
+from __future__ import annotations
+
+import sys
+from fnmatch import fnmatchcase
+from importlib import import_module
+
+from lightstream.trainers.engines.verl.verl_keys import OPTIONS, OTHERS, READ, other_of
+
+from ._names import ABSENT, ABSENT_MODULES, ABSENT_NAMES, DIFFERENT, FLAT, MODULES, PUBLIC
+from ._verl_config import EXAMPLES, OWN_KEYS
+
+__all__ = ["names_as_markdown"]
+
+HEAD = """# Agent Lightning's names
+
+Every public name of agentlightning 0.3.0 and what it is here. Version 1.0 has another interface, which this is not.
+Written by `python -m lightstream.agl.document`; do not edit. [tracing.md](tracing.md) lists what behaves differently.
+"""
+
+FLAT_HEAD = """
+## The package
+
+`import lightstream.agl as agl` in place of `agentlightning`; a name that is absent says what to use instead.
+
+| name | here |
+|---|---|
+"""
+
+DOTTED_HEAD = """
+## Its modules
+
+`lightstream.agl.<module>` in place of `agentlightning.<module>`. All can be imported. Those without a file of their own
+(`adapter.triplet`, `emitter.reward`, `types.core`, …) hold names of the module above them; a type checker knows the
+names there.
+
+| module | here | absent |
+|---|---|---|
+"""
+
+CONFIG_HEAD = """
+## `VERL(config)`
+
+verl's own configuration, nested or with dotted keys; `lightstream.trainers.VERL(config=...)` takes the same. A key that
+verl does not have is an error that names the nearest. The first pattern that fits a key counts.
+
+| key | here |
+|---|---|
+"""
+
+
+PROGRAMS = """
+## Its examples
+
+`make test-agent-lightning-examples CHECKOUT=...` runs those of a checkout of version 0.3 with nothing changed but the
+import; each must end with 0. Models are a scripted server.
+
+| program | needs | runs |
+|---|---|---|
+| `apo/apo_debug.py` `--mode runner`, `hook`, `trainer` | a model; `hook`: AgentOps | yes |
+| `apo/room_selector.py` | a model that calls tools, AgentOps | yes |
+| `apo/room_selector_apo.py` | the same, without AgentOps | yes |
+| `apo/apo_custom_algorithm.py` `algo` and `runner` | `agl store`, a model, AgentOps | yes |
+| `apo/apo_custom_algorithm_trainer.py` | a model | yes |
+| `apo/legacy_apo_server.py`, `legacy_apo_client.py` | a model | yes |
+| `minimal/write_traces.py` `otel`, `operation`, `agentops` | `agentops`: a model, AgentOps | yes |
+| the same with `--use-client` | and `agl store --port 45993` | yes |
+| `minimal/write_metrics.py` | | yes |
+| `minimal/llm_proxy.py` `openai` and `test` | a model | yes |
+| `minimal/llm_proxy.py vllm`, `minimal/vllm_server.py` | vLLM | not tried |
+| `calc_x`, `spider`, `rag`, `chartqa`, `unsloth`, `tinker` | data sets, GPUs, or a paid service | not by this target |
+| `azure`, `claude_code` | Azure; Docker | not tried |
+
+## What remains different
+
+[tracing.md](tracing.md) has the table of behaviours. Of names and options:
+
+- `agl store --backend mongo`, `--n-workers 2`: a store that lasts is on Kafka (`--backend kafka`), and one process
+  serves.
+- `agl store` without `--host` listens on this machine alone, unless a token is asked for (`LIGHTSTREAM_STORE_TOKEN`,
+  `LIGHTSTREAM_TOKENS_FILE`) or `LIGHTSTREAM_OPEN_TO_NETWORK` is true.
+- `agl agentops` answers AgentOps' clients and keeps nothing: traces come by a tracer, or by OTLP.
+- `AgentModeDaemon(mode="v0")` is refused: servers of stores take the first protocol. Its scores are float32 (there
+  bfloat16, which rounds 0.7 to 0.699), its rows are in the order in which samples were enqueued, and each call counts
+  once, by the proxy's record (`LlmProxyTraceToTriplet`). Batches of models that look at images are not made.
+- `AgentLightningTrainer` fills the last mini-batch up with rows of which nothing is trained, where rows were dropped at
+  random there; `remax` is refused.
+- The dashboard of a store in memory (`agl store`, `LightningStoreServer`) is ours, at `/`; its pages on training are
+  empty, which `lightstream up` has.
+- `LLMProxy(callbacks=...)` of one's own, middlewares and several workers are refused: a call's record must be durable
+  before its answer goes out.
+"""
+
+EXAMPLES_HEAD = """
+### In the configurations of its examples
+
+Every key that an example of agentlightning 0.3.0 gives in one of its configurations. `VERL(config)` takes them all but
+those that are refused.
+
+| key | given by | here |
+|---|---|---|
+"""
+
+
+def names_as_markdown() -> str:
+    """The whole page.
+
+    Raises:
+        LookupError: a name is neither here nor said to be absent.
+    """
+    flat = "".join(f"| `{name}` | {_flat_state(name)} |\n" for name in sorted(PUBLIC, key=str.lower))
+    dotted = "".join(_module_row(path, names.split()) for path, names in sorted(MODULES.items()))
+    config = CONFIG_HEAD + _config_rows() + EXAMPLES_HEAD + _example_rows()
+    return HEAD + FLAT_HEAD + flat + PROGRAMS + config + DOTTED_HEAD + dotted
+
+
+def _flat_state(name: str) -> str:
+    if name in ABSENT:
+        return f"absent: {ABSENT[name]}"
+    return f"`{FLAT[name]}`" + (f"; {DIFFERENT[name]}" if name in DIFFERENT else "")
+
+
+def _config_rows() -> str:
+    here = {key: f"`{option}`" for key, option in OPTIONS.items()} | READ
+    rows = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in sorted(here.items()))
+    others = (
+        f"| `{key}` | " + (f"verl's default alone: {why}" if why else "no effect") + " |\n"
+        for key, why in OTHERS.items()
+    )
+    own = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in OWN_KEYS.items())
+    return own + rows + "".join(others)
+
+
+def _example_rows() -> str:
+    given = sorted((key, name) for name, keys in EXAMPLES.items() for key in keys)
+    return "".join(f"| `{key}` | {name} | {key_here(key)} |\n" for key, name in given)
+
+
+def key_here(key: str) -> str:
+    """The meaning that a key of ``VERL(config)`` has here."""
+    if key in OWN_KEYS:
+        return OWN_KEYS[key]
+    if key in OPTIONS:
+        return f"`{OPTIONS[key]}`"
+    if key in READ:
+        return READ[key]
+    reason = other_of(key)
+    return "no effect" if reason is None else f"refused, but for verl's default: {reason}"
+
+
+def _module_row(path: str, names: list[str]) -> str:
+    if path in ABSENT_MODULES:
+        return f"| `{path}` | | {', '.join(f'`{name}`' for name in names)}: {ABSENT_MODULES[path]} |\n"
+    module = import_module(f"lightstream.agl.{path}")
+    listed: list[str] = getattr(module, "__all__", [])  # of which some are imported when they are used
+    here = [name for name in names if name in listed or hasattr(module, name)]
+    reasons: dict[str, list[str]] = {}
+    for name in names:
+        if name not in here:
+            reasons.setdefault(_instead(f"{path}.{name}"), []).append(f"`{name}`")
+    absent = "; ".join(f"{', '.join(missing)}: {reason}" for reason, missing in reasons.items())
+    return f"| `{path}` | {', '.join(f'`{name}`' for name in here)} | {absent} |\n"
+
+
+def _instead(name: str) -> str:
+    for pattern, instead in ABSENT_NAMES.items():
+        if fnmatchcase(name, pattern):
+            return instead
+    raise LookupError(f"{name} is not in lightstream.agl, and ABSENT_NAMES does not say what replaces it")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(names_as_markdown())

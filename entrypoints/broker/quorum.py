@@ -1,0 +1,57 @@
+"""What three embedded brokers have to agree on before the first of them starts, in one small file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lightstream.runtime.files import exclusive, private_folder, write_text
+from lightstream.runtime.ports import free_port
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import BrokerError
+
+from .config import BrokerFiles
+from .java import random_id
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """Ports of the brokers' controllers, by number, and the id of their cluster."""
+
+    controller_ports: list[int]
+    cluster_id: str
+
+
+def quorum_of(settings: Settings) -> Quorum | None:
+    """What this data folder's brokers agreed on, or now agree on; ``None`` where there is one broker.
+
+    Raises:
+        BrokerError: the folder has the records of another number of brokers.
+    """
+    first = BrokerFiles.of(settings)
+    file = first.folder / "quorum.json"
+    if settings.brokers == 1:
+        if file.exists():
+            raise _another_number(first.folder, 3, settings.brokers)
+        return None
+    private_folder(first.folder)
+    with exclusive(first.folder / "quorum.lock"):
+        if file.exists():
+            return Quorum(**json.loads(file.read_text("utf-8")))
+        if first.records.exists():
+            raise _another_number(first.folder, 1, settings.brokers)
+        taken: list[int] = []
+        for _ in range(settings.brokers):
+            taken.append(free_port(taken=taken))
+        made = Quorum(taken, random_id())
+        write_text(file, json.dumps(asdict(made)))
+        return made
+
+
+def _another_number(folder: Path, found: int, wanted: int) -> BrokerError:
+    return BrokerError(
+        f"the records in {folder} are those of {found} broker{'s' if found > 1 else ''}, and LIGHTSTREAM_BROKERS is "
+        f"{wanted}.",
+        next_step=f"Set LIGHTSTREAM_BROKERS={found}, or name another folder with LIGHTSTREAM_DATA_DIR.",
+    )

@@ -1,0 +1,84 @@
+"""Columns beside a span: what the readers of attributes find in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from lightstream.schemas.records import SpanRecord
+from lightstream.stream_processors.core.dialects import agent_name, read_calls, token_usage, tool_name
+from lightstream.stream_processors.core.rewards import read_rewards
+
+from .column import Column, Encoding
+
+SPAN_READING = (
+    Column(
+        "read_calls",
+        "INTEGER",
+        pa.int32(),
+        Encoding.PLAIN,
+        (),
+        "how many LLM calls the attributes tell of (choices of an answer count each); 0 for a span of LLM kind that "
+        "names no call; NULL for all others, and where the writer recorded the call.",
+    ),
+    Column(
+        "read_response_id",
+        "VARCHAR",
+        pa.string(),
+        Encoding.PLAIN,
+        (),
+        "id of the response that these calls name.",
+    ),
+    Column("has_reward", "BOOLEAN", pa.bool_(), Encoding.PLAIN, (), "true where attributes or events hold a reward."),
+    Column("read_model", "VARCHAR", pa.string(), Encoding.PLAIN, (), "model that these calls name."),
+    Column(
+        "prompt_tokens",
+        "BIGINT",
+        pa.int64(),
+        Encoding.PLAIN,
+        (),
+        "tokens of the prompt of the span's LLM call, as its model server counted them.",
+    ),
+    Column(
+        "cached_tokens", "BIGINT", pa.int64(), Encoding.PLAIN, (), "those of them that the server had in its cache."
+    ),
+    Column(
+        "response_tokens",
+        "BIGINT",
+        pa.int64(),
+        Encoding.PLAIN,
+        (),
+        "tokens of the response, as the model server counted them; of all choices together.",
+    ),
+    Column("agent_name", "VARCHAR", pa.string(), Encoding.PLAIN, (), "agent that the span itself names."),
+    Column("tool_name", "VARCHAR", pa.string(), Encoding.PLAIN, (), "tool whose run the span is; NULL for all others."),
+)
+
+_NO_USAGE = (None, None, None)
+_EMPTY = (None, None, False, None, *_NO_USAGE, None, None)
+
+
+def read_span(span: SpanRecord) -> tuple[Any, ...]:
+    """A value for each column of :data:`SPAN_READING`. Records of our proxy say of the call itself all there is."""
+    recorded = span.llm_call
+    attributes = span.attributes
+    if not attributes and not span.events:
+        return _EMPTY
+    if recorded is not None and recorded.http_status is not None:
+        return (None, None, False, None, *_usage(attributes), None, None)
+    has_reward = bool(read_rewards(span, 0))
+    agent, tool = agent_name(span), tool_name(span)
+    calls = read_calls(span) if recorded is None and attributes else None
+    usage = _usage(attributes) if calls or recorded is not None else _NO_USAGE
+    if not calls:
+        return (None, None, has_reward, None, *usage, agent, tool)
+    response_id = next((call.response_id for call in calls if call.response_id is not None), None)
+    model = next((call.model for call in calls if call.model), None)
+    return (sum(call.names_a_call for call in calls), response_id, has_reward, model, *usage, agent, tool)
+
+
+def _usage(attributes: Mapping[str, Any]) -> tuple[int | None, ...]:
+    usage = token_usage(attributes)
+    return usage.prompt, usage.cached, usage.response

@@ -1,0 +1,119 @@
+"""``lightstream eval`` with models of known worth, whole, interrupted and repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightstream.runtime.http.server import HttpServer
+from lightstream.runtime.settings import Settings
+from lightstream.store_views.client import ViewClient
+from lightstream.up import Stack
+from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
+from tests.support.program import COMMAND, program
+from tests.support.runs_command import lightstream
+from tests.support.waiting import eventually
+
+TASKS, SAMPLES = 6, 2
+AGENT = """
+import lightstream.agl as agl
+import openai
+
+@agl.rollout
+async def agent(task, llm: agl.LLM, rollout):
+    url = llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
+    client = openai.AsyncOpenAI(base_url=url, api_key="none")
+    answer = await client.chat.completions.create(model=llm.model, messages=[{"role": "user", "content": str(task)}])
+    if task == 5:
+        raise ValueError("no such task")
+    return float(answer.choices[0].message.content)
+"""
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """``good`` is right on each of the five tasks but 0, ``bad`` on 4 alone."""
+    task = int(request["messages"][0]["content"])
+    right = task > 0 if request["model"] == "good" else task == 4
+    made = completion(id=f"chatcmpl-{request['model']}-{task}-{id(request)}")
+    made["choices"][0]["message"]["content"] = str(float(right))
+    return made
+
+
+@pytest.fixture
+def upstream() -> ScriptedUpstream:
+    upstream = ScriptedUpstream()
+    upstream.answer = answer
+    return upstream
+
+
+@pytest.fixture
+def stack(settings: Settings, upstream: ScriptedUpstream) -> Iterator[Stack]:
+    server = HttpServer(upstream.app, settings, name="upstream", port=0, setting="")
+    changes = {"llm_upstream_url": f"{server.start()}/v1", "rollout_unresponsive_s": 8.0}
+    with Stack(settings.model_copy(update=changes), services=("worker", "view", "proxy")) as stack:
+        yield stack
+    server.stop()
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "tasks.json").write_text(json.dumps(list(range(TASKS))))
+    files = [f"{tmp_path}/agent.py:agent", "--tasks", f"{tmp_path}/tasks.json"]
+    return ["eval", *files, "--model", "bad", "--model", "good", "--samples", str(SAMPLES), "--name", "worth"]
+
+
+def test_models_of_known_worth(stack: Stack, arguments: list[str]) -> None:
+    found = json.loads(lightstream(stack.settings, *arguments, "--json"))
+    bad, good = found["models"]
+    assert (bad["model"], good["model"]) == ("bad", "good")
+    for one, passed in ((bad, 1), (good, 4)):
+        assert one["reward"]["mean"] == pytest.approx(passed / TASKS)
+        assert {k: passes["mean"] for k, passes in one["passes"].items()} == pytest.approx(
+            {"1": passed / TASKS, "2": passed / TASKS}
+        )
+        assert (one["tasks"], one["samples"], one["failed"]) == (TASKS, TASKS * SAMPLES, SAMPLES)
+        assert one["tokens"] == TASKS * SAMPLES * 5
+    (pair,) = found["compared"]
+    assert (pair["model"], pair["baseline"], pair["tasks"]) == ("good", "bad", TASKS)
+    assert pair["difference"]["mean"] == pytest.approx(3 / TASKS)
+    assert json.loads(lightstream(stack.settings, *arguments, "--json")) == found, "nothing is run twice"
+    view = ViewClient(stack.settings)
+    counted = view.query("SELECT count(*), sum(attempt_count)::BIGINT FROM rollouts WHERE run_id = 'worth'", "now").rows
+    assert counted == [[2 * TASKS * SAMPLES, 2 * TASKS * SAMPLES]]
+    table = lightstream(stack.settings, *arguments)
+    assert "good less bad, on 6 tasks: +0.5" in table
+
+
+def test_an_interrupted_evaluation_goes_on(stack: Stack, upstream: ScriptedUpstream, arguments: list[str]) -> None:
+    seen: list[int] = []
+
+    def slowly(request: dict[str, Any]) -> dict[str, Any] | None:
+        seen.append(1)
+        return answer(request) if len(seen) <= 5 else None  # of the sixth the answer never comes
+
+    upstream.answer = slowly
+    with program(stack.settings, *arguments, "--concurrency", "1") as first:
+        eventually(lambda: len(seen) > 5)
+        first.process.send_signal(signal.SIGKILL)
+        first.process.wait(60)
+    upstream.answer = answer
+    whole = json.loads(lightstream(stack.settings, *arguments, "--json"))
+    for one, passed in zip(whole["models"], (1, 4), strict=True):
+        assert one["samples"] == TASKS * SAMPLES
+        assert one["reward"]["mean"] == pytest.approx(passed / TASKS), "as if nothing had happened"
+
+
+def test_a_bound_is_in_the_exit_status(stack: Stack, arguments: list[str]) -> None:
+    environment = os.environ | stack.settings.to_environment()
+    bounded = [*COMMAND, *arguments, "--at-least", "0.5"]
+    done = subprocess.run(bounded, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 3, done.stderr
+    assert "bad" in done.stdout
