@@ -239,6 +239,18 @@ def explain(
 
 
 @app.command()
+def blame(
+    answer: Annotated[str, typer.Argument(help="Span or response id of a call, or a rollout: its last call.")],
+    limit: Annotated[int, typer.Option(min=1, help="How many calls to name.")] = 10,
+    output: Output = Format.TABLE,
+) -> None:
+    """Name the trained calls that did most to make an answer more probable (docs/questions.md)."""
+    from .blame import run_blame
+
+    run_blame(Settings.load(), answer, limit, output)
+
+
+@app.command()
 def replay(
     start: Annotated[
         str, typer.Option("--from", help="Attempts that began since: earliest, an ISO time, or 90m, 2h, 3d ago.")
