@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,8 @@ from lightstream.trainers.engines.verl.engine import VerlEngine
 from lightstream.trainers.loop.protocols import Engine
 from lightstream.trainers.rollouts.batch import BatchArrays, Scoring, build_arrays, select_rows
 from lightstream.trainers.rollouts.groups import Group
+from lightstream.trainers.run.checkpoint import CheckpointFolder
+from tests.support.waiting import eventually
 from tests.trainers.support.trajectories import random_trajectory
 
 pytestmark = pytest.mark.verl_ray
@@ -169,6 +173,56 @@ def test_a_process_that_dies_ends_the_step(model: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="have ended"):
         engine.save(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_dies_in_a_gather_is_named_and_the_checkpoint_before_stays(model: Path, tmp_path: Path) -> None:
+    """Its file is a pipe that nobody reads: it waits there, and the other one in the first gather for it."""
+    checkpoints = CheckpointFolder(tmp_path / "checkpoints")
+    engine = RayEngine(options(model), model)
+    before = checkpoints.write(1, engine.save)
+    failures: list[BaseException] = []
+
+    def fill(folder: Path) -> None:
+        os.mkfifo(folder / "model-00002-of-00002.safetensors")
+        engine.save(folder)
+
+    def save() -> None:
+        try:
+            checkpoints.write(2, fill)
+        except TrainingError as error:
+            failures.append(error)
+
+    saving = threading.Thread(target=save)
+    saving.start()
+
+    def other_than_the_writer() -> list[int]:
+        pids = set(training_processes())
+        writers = {pid for pid in pids if has_open(pid, "model-00001-of-00002.safetensors")}
+        return sorted(pids - writers) if writers else []
+
+    (second,) = eventually(other_than_the_writer)
+    psutil.Process(second).kill()
+    saving.join(300)
+    (told,) = failures
+    assert "training process 1 died" in str(told)
+    assert list(checkpoints.root.iterdir()) == [before]
+    again = RayEngine(options(model), before)
+    again.close()
+
+
+def has_open(pid: int, name: str) -> bool:
+    return any(Path(file.path).name == name for file in psutil.Process(pid).open_files())
+
+
+def test_a_full_disk_of_a_process_is_told_as_any(model: Path, tmp_path: Path) -> None:
+    engine = RayEngine(options(model), model)
+
+    def fill(folder: Path) -> None:
+        (folder / "model-00002-of-00002.safetensors").symlink_to("/dev/full")
+        engine.save(folder)
+
+    with pytest.raises(TrainingError, match=r"step 1 cannot be written .*model-00002-of-00002\.safetensors: No space"):
+        CheckpointFolder(tmp_path / "checkpoints").write(1, fill)
 
 
 def test_more_processes_than_there_are_processors_are_refused(model: Path) -> None:

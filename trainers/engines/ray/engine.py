@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,9 @@ OBJECT_STORE_BYTES = 1 << 30
 
 PLACEMENT_TIMEOUT_S = 120.0
 """Ray places processes within seconds where there is room; others of the cluster may be about to end."""
+
+DEATH_KNOWN_WITHIN_S = 10.0
+"""Ray tells within a second or two that a process is gone; those that exchange tensors with it may notice before."""
 
 
 class RayEngine:
@@ -103,7 +107,12 @@ class RayEngine:
         self._all(lambda process: process.save_weights.remote(folder))
 
     def save(self, folder: Path) -> None:
-        """As :meth:`VerlEngine.save`. Another number of processes can go on from it."""
+        """As :meth:`VerlEngine.save`. Another number of processes can go on from it.
+
+        Raises:
+            TrainingError: a process died, or failed. The engine is closed, and the folder is not finished.
+            OSError: the disk of one is full; the error names its file. As above.
+        """
         self._all(lambda process: process.save.remote(folder))
 
     def saved_in(self, folder: Path) -> None:
@@ -190,14 +199,32 @@ class RayEngine:
                 raise TrainingError(f"training process {rank} died.", next_step=START_AGAIN) from error
             except self._ray.exceptions.RayTaskError as error:
                 rank = calls.index(done[0])
-                self.close()
-                if isinstance(error.cause, TrainingError):
+                if isinstance(error.cause, TrainingError | OSError):
+                    self.close()
                     raise error.cause from error
+                dead = self._dead_among(waiting)
+                self.close()
+                if dead is not None:
+                    raise TrainingError(f"training process {calls.index(dead)} died.", next_step=START_AGAIN) from error
                 raise TrainingError(
                     f"training process {rank} failed: {type(error.cause).__name__}: {error.cause}.",
                     next_step=START_AGAIN,
                 ) from error
         return self._ray.get(calls[0])
+
+    def _dead_among(self, waiting: list[Any]) -> Any:
+        """The call of a process that died, after which another failed for lack of it; ``None`` where none did."""
+        deadline = time.monotonic() + DEATH_KNOWN_WITHIN_S
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            done, waiting = self._ray.wait(waiting, timeout=left)
+            for call in done:
+                try:
+                    self._ray.get(call)
+                except self._ray.exceptions.RayActorError:
+                    return call
+                except self._ray.exceptions.RayTaskError:
+                    continue
+        return None
 
 
 class _Process:
@@ -238,7 +265,7 @@ class _Process:
         self._engine.save_weights(folder)
 
     def save(self, folder: Path) -> None:
-        """Rank 0 writes."""
+        """Each writes its part."""
         self._engine.save(folder)
 
     def saved_in(self, folder: Path) -> None:
