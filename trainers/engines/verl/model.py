@@ -15,7 +15,7 @@ from ...rollouts.batch import BatchArrays
 from ...run.model.attention import attention_of
 from .config import VerlConfig
 from .own_part import NotReadInPartsError, read_by_each, weight_files
-from .runtime import MICRO_BATCH_SIZES
+from .runtime import MICRO_BATCH_ROWS_MAX, MICRO_BATCH_SIZES
 from .shards import Shard
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,9 @@ class VerlModel:
         if self._shard.count > 1:
             lengths: list[int] = arrays.lengths.tolist()
             limit = self._config.tokens_per_micro_batch
-            parts = self._shard.micro_batches(lengths, part, limit, packed=self.packs)
+            parts = self._shard.micro_batches(
+                lengths, part, limit, packed=self.packs, rows_max=self._config.rows_per_micro_batch
+            )
             own, sizes = [row for rows in parts for row in rows], [len(rows) for rows in parts]
         rows = _rows_of(batch, own)
         settings = self._settings(rows) | ({} if sizes is None else {MICRO_BATCH_SIZES: tuple(sizes)})
@@ -169,6 +171,8 @@ class VerlModel:
             "max_token_len_per_gpu": self._config.tokens_per_micro_batch,
             "use_dynamic_bsz": True,
             "use_remove_padding": self.packs,
+            "use_fused_kernels": self._config.chunked_logits and self._says == "log_probs",
+            MICRO_BATCH_ROWS_MAX: self._config.rows_per_micro_batch,
         }
 
 
@@ -226,6 +230,7 @@ def new_worker(
             tokenizer_path=described,
             use_remove_padding=packs,
             enable_gradient_checkpointing=config.gradient_checkpointing,
+            use_fused_kernels=config.chunked_logits and says == "log_probs",
             override_config={"attn_implementation": attention},
             lora_rank=config.lora_rank,
             lora_alpha=config.lora_alpha,
@@ -235,6 +240,8 @@ def new_worker(
             strategy="fsdp2",
             model_dtype=stored,
             mixed_precision={"param_dtype": precision, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
+            param_offload=config.offload_parameters,
+            optimizer_offload=config.offload_optimizer,
             reshard_after_forward=processes > 1,  # one shard: nothing to give back
             use_torch_compile=False,
             use_dynamic_bsz=True,
