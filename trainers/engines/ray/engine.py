@@ -111,7 +111,7 @@ class RayEngine:
 
     def save_weights(self, folder: Path) -> None:
         """As :meth:`VerlEngine.save_weights`."""
-        self._all(lambda process: process.save_weights.remote(folder))
+        self._all(lambda process: process.save_weights.remote(folder), writes=True)
 
     def save(self, folder: Path) -> None:
         """As :meth:`VerlEngine.save`. Another number of processes can go on from it.
@@ -120,7 +120,7 @@ class RayEngine:
             TrainingError: a process died, or failed. The engine is closed, and the folder is not finished.
             OSError: the disk of one is full; the error names its file. As above.
         """
-        self._all(lambda process: process.save.remote(folder))
+        self._all(lambda process: process.save.remote(folder), writes=True)
 
     def saved_in(self, folder: Path) -> None:
         """As :meth:`VerlEngine.saved_in`."""
@@ -204,13 +204,13 @@ class RayEngine:
             f"{processes - free} are missing"
         )
 
-    def _all(self, call: Callable[[Any], Any]) -> Any:
-        """Make a call in each process, and return rank 0's result."""
+    def _all(self, call: Callable[[Any], Any], *, writes: bool = False) -> Any:
+        """Make a call in each process, and return rank 0's result. Where it ``writes``, an OSError is the disk's."""
         if not self._processes:
             raise TrainingError("the training processes have ended.", next_step=START_AGAIN)
-        return self._first_result([call(process) for process in self._processes])
+        return self._first_result([call(process) for process in self._processes], writes=writes)
 
-    def _first_result(self, calls: list[Any]) -> Any:
+    def _first_result(self, calls: list[Any], *, writes: bool = False) -> Any:
         """Return rank 0's result, once all have one. One that fails ends all, as others wait for it."""
         waiting = list(calls)
         while waiting:
@@ -223,7 +223,7 @@ class RayEngine:
                 raise TrainingError(f"training process {rank} died.", next_step=START_AGAIN) from error
             except self._ray.exceptions.RayTaskError as error:
                 rank = calls.index(done[0])
-                if isinstance(error.cause, TrainingError | OSError):
+                if isinstance(error.cause, TrainingError) or (writes and isinstance(error.cause, OSError)):
                     self.close()
                     raise error.cause from error
                 dead = self._dead_among(waiting)
