@@ -145,6 +145,12 @@ class LoopOptions:
         "group by itself, and the advantages are summed",
         shown="the one reward",
     )
+    awaited_rewards: Collection[str] = option(
+        (),
+        "names of rewards that a rollout needs before it trains, as a judge gives them afterwards "
+        "([judges](judges.md)). A rollout that failed does not wait",
+        shown="none",
+    )
     entropy_coefficient: float = option(
         0.0,
         "weight of the entropy bonus",
@@ -169,7 +175,7 @@ class LoopOptions:
         "of the agent's calls. `top_p`, `top_k`, `min_p` and penalties are refused: what is sampled "
         "so has other probabilities than the policy that is trained gives it. A call that has them "
         "all the same, or another temperature, is left out ([what may "
-        "train](contract.md#what-may-be-trained-on))",
+        "train](contract.md#which-tokens-may-train))",
         verl="actor_rollout_ref.rollout.temperature",
         above=0.0,
     )

@@ -379,5 +379,6 @@ def options_of(text: str) -> dict[str, Any]:
         values["rollout_correction"] = RolloutCorrection(**values["rollout_correction"])
     if values["engine"] == "verl":  # of 0.2.0: verl's own trainer, whose updates were these
         values["engine"] = "ray"
+    values["awaited_rewards"] = tuple(values.get("awaited_rewards", ()))
     values["policies"] = {name: AgentPolicy(**policy) for name, policy in values.get("policies", {}).items()}
     return values
