@@ -6,7 +6,7 @@ import sys
 from fnmatch import fnmatchcase
 from importlib import import_module
 
-from lightstream.trainers.engines.verl.verl_keys import OPTIONS, OTHERS, READ, other_of
+from lightstream.trainers.engines.verl.verl_keys import HARMLESS, OPTIONS, READ, REFUSED, harmless_of, refusal_of
 
 from ._names import ABSENT, ABSENT_MODULES, ABSENT_NAMES, DIFFERENT, FLAT, MODULES, PUBLIC
 from ._verl_config import EXAMPLES, OWN_KEYS
@@ -124,12 +124,10 @@ def _flat_state(name: str) -> str:
 def _config_rows() -> str:
     here = {key: f"`{option}`" for key, option in OPTIONS.items()} | READ
     rows = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in sorted(here.items()))
-    others = (
-        f"| `{key}` | " + (f"verl's default alone: {why}" if why else "no effect") + " |\n"
-        for key, why in OTHERS.items()
-    )
+    refused = "".join(f"| `{key}` | verl's default alone: {why} |\n" for key, why in REFUSED.items())
+    harmless = "".join(f"| `{key}` | no effect: {why} |\n" for key, why in HARMLESS.items())
     own = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in OWN_KEYS.items())
-    return own + rows + "".join(others)
+    return own + rows + refused + harmless
 
 
 def _example_rows() -> str:
@@ -145,8 +143,9 @@ def key_here(key: str) -> str:
         return f"`{OPTIONS[key]}`"
     if key in READ:
         return READ[key]
-    reason = other_of(key)
-    return "no effect" if reason is None else f"refused, but for verl's default: {reason}"
+    if (reason := harmless_of(key)) is not None:
+        return f"no effect: {reason}"
+    return f"refused, but for verl's default: {refusal_of(key)}"
 
 
 def _module_row(path: str, names: list[str]) -> str:

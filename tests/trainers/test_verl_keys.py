@@ -12,7 +12,16 @@ from omegaconf import OmegaConf
 from lightstream.schemas.errors import SettingsError
 from lightstream.trainers import VERL, RolloutCorrection
 from lightstream.trainers.engines.verl.config import options_of
-from lightstream.trainers.engines.verl.verl_keys import OPTIONS, OTHERS, READ, verl_defaults
+from lightstream.trainers.engines.verl.verl_keys import (
+    HARMLESS,
+    OPTIONS,
+    READ,
+    REFUSED,
+    SAME,
+    harmless_of,
+    options_of_config,
+    verl_defaults,
+)
 
 CONFIG: dict[str, Any] = {
     "actor_rollout_ref": {"model": {"path": "some/model"}, "actor": {"optim": {"lr": 2e-6}}, "rollout": {"n": 4}},
@@ -31,8 +40,105 @@ def test_each_key_of_verls_is_an_option_harmless_or_refused() -> None:
     assert set(OPTIONS) | set(READ) <= set(verl_defaults())
     assert not set(OPTIONS) & set(READ)
     others = set(verl_defaults()) - set(OPTIONS) - set(READ)
-    first = {next((pattern for pattern in OTHERS if fnmatchcase(key, pattern)), key) for key in others}
-    assert first == set(OTHERS), "every key has a pattern, and every pattern a key"
+    harmless = {key: pattern for pattern in HARMLESS for key in others if fnmatchcase(key, pattern)}
+    refused = others - set(harmless)
+    first = {next((pattern for pattern in REFUSED if fnmatchcase(key, pattern)), key) for key in refused}
+    assert set(harmless.values()) == set(HARMLESS), "every pattern has a key"
+    assert first == set(REFUSED), "every key has a pattern, and every pattern a key"
+    assert all([*HARMLESS.values(), *REFUSED.values(), *READ.values()]), "and a reason"
+
+
+OF_SERVERS_OR_LOADERS = ("actor_rollout_ref.rollout.", "data.", "trainer.", "transfer_queue.", "ray_kwargs.", "reward.")
+"""Beginnings of keys of parts of verl's that are not started; all else is of models and their arithmetic."""
+
+MATTERS = (
+    *("offload", "chunk", "dtype", "micro", "token_len", "fsdp_size", "kernel", "liger", "mlp", "padding", "prefix"),
+    *(
+        "shuffle",
+        "seed",
+        "determinism",
+        "pad_to",
+        "checkpointing",
+        "reshard",
+        "prefetch",
+        "wrap",
+        "no_sync",
+        "strategy",
+    ),
+    *(
+        "parallel",
+        "dynamic",
+        "lora",
+        "optim",
+        "clip",
+        "coef",
+        "ratio",
+        "loss",
+        "epochs",
+        "batch",
+        "gamma",
+        "lam",
+        "norm",
+    ),
+)
+"""Parts of names of what bears on memory or mathematics."""
+
+
+def test_nothing_that_bears_on_memory_or_mathematics_is_without_effect() -> None:
+    without_effect = {key for key in set(verl_defaults()) - set(OPTIONS) - set(READ) if harmless_of(key)}
+    ours = {key for key in without_effect if not key.startswith(OF_SERVERS_OR_LOADERS) and "profiler" not in key}
+    assert not {key for key in ours if any(part in key.rpartition("actor_rollout_ref.")[2] for part in MATTERS)}
+    assert ours <= {
+        *(f"{name}.checkpoint.{key}" for name in ("actor_rollout_ref.actor", "critic") for key in CHECKPOINT),
+        *(f"{name}.fsdp_config.{key}" for name in ("actor_rollout_ref.actor", "actor_rollout_ref.ref") for key in FSDP),
+        *(f"critic.fsdp.{key}" for key in FSDP),
+        *(f"actor_rollout_ref.{name}.use_torch_compile" for name in ("actor", "ref")),
+        *("actor_rollout_ref.actor.calculate_entropy", "actor_rollout_ref.model.use_shm", "critic.model.use_shm"),
+        *("actor_rollout_ref.hybrid_engine", "actor_rollout_ref.nccl_timeout"),
+        *("algorithm.kl_ctrl.horizon", "algorithm.kl_ctrl.target_kl"),
+    }, "a key of verl's that is new is looked at by somebody"
+
+
+CHECKPOINT = ("save_contents", "load_contents", "async_save", "strict")
+FSDP = ("use_orig_params", "use_torch_compile")
+
+
+def test_each_key_that_is_refused_is_refused_with_its_reason() -> None:
+    """With a value that is not verl's default; those that say what another key says are refused where they differ."""
+    defaults = verl_defaults()
+    for key in sorted(set(defaults) - set(OPTIONS) - set(READ)):
+        if harmless_of(key) is not None or key.startswith("critic."):
+            continue
+        with pytest.raises(SettingsError, match="cannot be followed"):
+            options_of_config(CONFIG | {key: "another value"})
+    for key in SAME:
+        with pytest.raises(SettingsError, match="by another key"):
+            options_of_config(CONFIG | {key: "another value"})
+
+
+def test_the_smallest_bound_of_a_pass_holds() -> None:
+    verl = VERL(
+        config=changed(
+            actor_rollout_ref__actor__ppo_max_token_len_per_gpu=9000,
+            actor_rollout_ref__ref__log_prob_max_token_len_per_gpu=8000,
+            actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu=4,
+            actor_rollout_ref__rollout__log_prob_micro_batch_size_per_gpu=2,
+        )
+    )
+    assert (verl.tokens_per_micro_batch, verl.rows_per_micro_batch) == (8000, 2)
+
+
+def test_memory_by_verls_keys() -> None:
+    keys = {
+        "actor_rollout_ref.model.use_fused_kernels": True,
+        "actor_rollout_ref.model.use_remove_padding": True,
+        "actor_rollout_ref.actor.fsdp_config": {"param_offload": True, "optimizer_offload": True, "dtype": "bfloat16"},
+        "actor_rollout_ref.ref.fsdp_config": {"param_offload": True, "dtype": "bfloat16"},
+    }
+    verl = VERL(config=CONFIG | keys)
+    assert (verl.chunked_logits, verl.packed_rows, verl.dtype) == (True, True, "bfloat16")
+    assert (verl.offload_parameters, verl.offload_optimizer, verl.offload_reference) == (True, True, True)
+    assert VERL(**options_of(verl.as_json())) == verl
 
 
 def test_the_options_are_there() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import ray
+from ray.util import placement_group_table
 from safetensors.numpy import load_file
 
 from lightstream.schemas.errors import TrainingError
@@ -20,6 +25,8 @@ from lightstream.trainers.engines.verl.engine import VerlEngine
 from lightstream.trainers.loop.protocols import Engine
 from lightstream.trainers.rollouts.batch import BatchArrays, Scoring, build_arrays, select_rows
 from lightstream.trainers.rollouts.groups import Group
+from lightstream.trainers.run.checkpoint import CheckpointFolder
+from tests.support.waiting import eventually
 from tests.trainers.support.trajectories import random_trajectory
 
 pytestmark = pytest.mark.verl_ray
@@ -95,6 +102,7 @@ def assert_close(ours: dict[str, Any], theirs: dict[str, Any], within: float = 1
         pytest.param({"entropy_coefficient": 0.01, "loss_normalisation": "rollout"}, id="entropy"),
         pytest.param({"kl_loss_coefficient": 0.1, "policy_loss": "gspo", "mini_batches_per_step": 2}, id="KL and GSPO"),
         pytest.param({"lora_rank": 4, "kl_loss_coefficient": 0.1}, id="adapter"),
+        pytest.param({"chunked_logits": True, "rows_per_micro_batch": 3}, id="chunks of logits"),
         pytest.param(CRITIC | {"mini_batches_per_step": 2, "kl_reward_coefficient": 0.1}, id="critic"),
     ],
 )
@@ -171,14 +179,85 @@ def test_a_process_that_dies_ends_the_step(model: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_process_that_dies_in_a_gather_is_named_and_the_checkpoint_before_stays(model: Path, tmp_path: Path) -> None:
+    """Its file is a pipe that nobody reads: it waits there, and the other one in the first gather for it."""
+    checkpoints = CheckpointFolder(tmp_path / "checkpoints")
+    engine = RayEngine(options(model), model)
+    before = checkpoints.write(1, engine.save)
+    failures: list[BaseException] = []
+
+    def fill(folder: Path) -> None:
+        os.mkfifo(folder / "model-00002-of-00002.safetensors")
+        engine.save(folder)
+
+    def save() -> None:
+        try:
+            checkpoints.write(2, fill)
+        except TrainingError as error:
+            failures.append(error)
+
+    saving = threading.Thread(target=save)
+    saving.start()
+
+    def other_than_the_writer() -> list[int]:
+        pids = set(training_processes())
+        writers = {pid for pid in pids if has_open(pid, "model-00001-of-00002.safetensors")}
+        return sorted(pids - writers) if writers else []
+
+    (second,) = eventually(other_than_the_writer)
+    psutil.Process(second).kill()
+    saving.join(300)
+    (told,) = failures
+    assert "training process 1 died" in str(told)
+    assert list(checkpoints.root.iterdir()) == [before]
+    again = RayEngine(options(model), before)
+    again.close()
+
+
+def has_open(pid: int, name: str) -> bool:
+    return any(Path(file.path).name == name for file in psutil.Process(pid).open_files())
+
+
+def test_a_full_disk_of_a_process_is_told_as_any(model: Path, tmp_path: Path) -> None:
+    engine = RayEngine(options(model), model)
+
+    def fill(folder: Path) -> None:
+        (folder / "model-00002-of-00002.safetensors").symlink_to("/dev/full")
+        engine.save(folder)
+
+    with pytest.raises(TrainingError, match=r"step 1 cannot be written .*model-00002-of-00002\.safetensors: No space"):
+        CheckpointFolder(tmp_path / "checkpoints").write(1, fill)
+
+
 def test_more_processes_than_there_are_processors_are_refused(model: Path) -> None:
-    with pytest.raises(TrainingError, match="16 training processes need as many CPUs; Ray has 3"):
-        RayEngine(options(model, processes=16), model)
+    with pytest.raises(TrainingError, match=r"16 training processes need as many CPUs; Ray has 3, .* are missing"):
+        RayEngine(options(model, processes=16, placement_wait_s=0), model)
+
+
+def free_processors() -> int:
+    untyped: Any = ray
+    return int(untyped.available_resources().get("CPU", 0))
+
+
+def test_a_second_training_says_how_many_are_missing_and_waits_as_asked(model: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        first = RayEngine(options(model), model)
+        try:
+            eventually(lambda: free_processors() == 1)
+            with pytest.raises(TrainingError, match="Ray has 3, of which 1 are free: 1 are missing") as told:
+                RayEngine(options(model, placement_wait_s=0), model)
+            assert "placement_wait_s" in told.value.next_step
+            second = pool.submit(RayEngine, options(model, placement_wait_s=math.inf), model)
+            eventually(lambda: any(group["state"] == "PENDING" for group in placement_group_table().values()))
+            assert not second.done()
+        finally:
+            first.close()
+        second.result().close()
 
 
 def test_more_nodes_than_there_are_machines_are_refused(model: Path) -> None:
     with pytest.raises(TrainingError, match="2 training processes on 2 nodes need 2 with 1 CPUs; Ray has 1 of these"):
-        RayEngine(options(model, nodes=2), model)
+        RayEngine(options(model, nodes=2, placement_wait_s=0), model)
     engine = RayEngine(options(model), model)  # and whatever was taken is given back
     engine.close()
 

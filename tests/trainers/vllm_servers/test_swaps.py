@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from safetensors.torch import load_file, save_file
 
 from lightstream.producers.llm_proxy import llm_proxy
 from lightstream.runtime.settings import Settings
@@ -54,7 +55,10 @@ class Serving:
         """Have the next version served."""
         served = self.servers.version()
         number = 0 if served is None else served + 1
-        folder = marked_model(self._folder / f"step-{next(self._folders)}", number, problem=problem)
+        self.serve(marked_model(self._folder / f"step-{next(self._folders)}", number, problem=problem), number)
+
+    def serve(self, folder: Path, number: int) -> None:
+        """Have the weights of a folder served as this version."""
         name = f"policy@{number}"
         made = ResourcesRecord(
             resources_id=name,
@@ -306,6 +310,20 @@ def test_after_weights_that_are_not_taken_answers_go_on_with_those_before(
         serving.publish(problem)
     serving.allow(100)
     check(call.result(), SAID, 40, [(0, first)])
+
+
+def test_equal_weights_in_two_steps_are_no_failed_update(serving: Serving, tmp_path: Path) -> None:
+    """An update that changes nothing, as one at a rate of 0, and is stored in another type than the version before."""
+    before = serving.number
+    pid = serving.servers.server.pid
+    folder = marked_model(tmp_path / "equal", before)
+    narrow = {name: tensor.bfloat16() for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(narrow, folder / "model.safetensors")
+    serving.serve(folder, before + 1)
+    assert (serving.number, serving.servers.server.pid) == (before + 1, pid)
+    serving.allow(100)
+    assert serving.ask(max_tokens=2).result().status_code == 200
+    serving.publish()  # whose marker is its number again
 
 
 def test_vllms_refusal_of_a_prompt_is_the_callers(serving: Serving) -> None:

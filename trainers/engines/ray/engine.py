@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,12 +33,21 @@ from ..verl.runtime import choose_device
 if TYPE_CHECKING:
     from ..verl.engine import VerlEngine
 
+logger = logging.getLogger(__name__)
+
 START_AGAIN = "Nothing of the step is committed: the same command goes on with it."
 OBJECT_STORE_BYTES = 1 << 30
 """Of a Ray that is started here: batches pass through it, models do not."""
 
-PLACEMENT_TIMEOUT_S = 120.0
-"""Ray places processes within seconds where there is room; others of the cluster may be about to end."""
+MAKE_ROOM = (
+    "Set VERL(processes=...) or VERL(nodes=...) to what there is, name a larger cluster with RAY_ADDRESS, or wait "
+    "longer: VERL(placement_wait_s=...). `ray status` shows who has its processors and GPUs."
+)
+PLACING_TIMEOUT_S = 60.0
+"""Ray places processes within seconds where there is room."""
+
+DEATH_KNOWN_WITHIN_S = 10.0
+"""Ray tells within a second or two that a process is gone; those that exchange tensors with it may notice before."""
 
 
 class RayEngine:
@@ -60,7 +70,8 @@ class RayEngine:
         self._ray = _import_ray()
         self._device = choose_device(config.device)
         self.images = image_reader(first or folder)
-        self._started_here = _join_ray(self._ray, config.processes, self._device)
+        self._wait_s = config.placement_wait_s
+        self._started_here = _join_ray(self._ray, config.processes)
         self._processes: list[Any] = []
         self._placement: Any = None
         try:
@@ -100,11 +111,16 @@ class RayEngine:
 
     def save_weights(self, folder: Path) -> None:
         """As :meth:`VerlEngine.save_weights`."""
-        self._all(lambda process: process.save_weights.remote(folder))
+        self._all(lambda process: process.save_weights.remote(folder), writes=True)
 
     def save(self, folder: Path) -> None:
-        """As :meth:`VerlEngine.save`. Another number of processes can go on from it."""
-        self._all(lambda process: process.save.remote(folder))
+        """As :meth:`VerlEngine.save`. Another number of processes can go on from it.
+
+        Raises:
+            TrainingError: a process died, or failed. The engine is closed, and the folder is not finished.
+            OSError: the disk of one is full; the error names its file. As above.
+        """
+        self._all(lambda process: process.save.remote(folder), writes=True)
 
     def saved_in(self, folder: Path) -> None:
         """As :meth:`VerlEngine.saved_in`."""
@@ -145,39 +161,56 @@ class RayEngine:
         """Reserve a place for each process; returns the bundle of each rank, so that ranks follow the nodes.
 
         Raises:
-            TrainingError: the cluster has no such room.
+            TrainingError: the cluster has no such room, for as long as the options say.
         """
         bundles = nodes if nodes > 1 else processes
-        each = processes // bundles
-        kind = _resource(self._device)
-        roomy = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get(kind, 0) >= each]
-        if nodes > 1 and len(roomy) < nodes:
-            raise TrainingError(
-                f"{processes} training processes on {nodes} nodes need {nodes} with {each} {kind}s; "
-                f"Ray has {len(roomy)} of these.",
-                next_step="Set VERL(nodes=...) to what there is, or let more machines join the cluster.",
-            )
+        each, kind, wait_s = processes // bundles, _resource(self._device), self._wait_s
+        lacking = self._lacking(processes, nodes)
+        if lacking and (not wait_s or self._started_here):  # what runs on this machine alone does not grow
+            raise TrainingError(f"{lacking}.", next_step=MAKE_ROOM)
+        if lacking:
+            logger.warning("%s: waiting for up to %g s", lacking, wait_s)
         self._placement = self._ray.util.placement_group(
             [{kind: each}] * bundles,
             strategy="STRICT_SPREAD" if nodes > 1 else "PACK",
         )
+        timeout_s = None if wait_s == math.inf else max(wait_s, PLACING_TIMEOUT_S)
         try:
-            self._ray.get(self._placement.ready(), timeout=PLACEMENT_TIMEOUT_S)
+            self._ray.get(self._placement.ready(), timeout=timeout_s)
         except self._ray.exceptions.GetTimeoutError as error:
-            raise TrainingError(
-                f"Ray had no room for {processes} training processes for {PLACEMENT_TIMEOUT_S:g} s.",
-                next_step="`ray status` shows who has its processors and GPUs.",
-            ) from error
+            found = self._lacking(processes, nodes) or f"Ray finds no room for {processes} training processes"
+            raise TrainingError(f"{found}, after {timeout_s:g} s.", next_step=MAKE_ROOM) from error
         node_of: dict[int, str] = self._ray.util.placement_group_table(self._placement)["bundles_to_node_id"]
         return [bundle for bundle in node_order(node_of) for _ in range(each)]
 
-    def _all(self, call: Callable[[Any], Any]) -> Any:
-        """Make a call in each process, and return rank 0's result."""
+    def _lacking(self, processes: int, nodes: int) -> str:
+        """What the cluster has too little of now, in words; empty where it seems to have enough."""
+        kind = _resource(self._device)
+        if nodes > 1:
+            each = processes // nodes
+            alive = [node["Resources"].get(kind, 0) for node in self._ray.nodes() if node["Alive"]]
+            roomy = sum(has >= each for has in alive)
+            if roomy < nodes:
+                return (
+                    f"{processes} training processes on {nodes} nodes need {nodes} with {each} {kind}s; "
+                    f"Ray has {roomy} of these, so that {nodes - roomy} more must join"
+                )
+        there = int(self._ray.cluster_resources().get(kind, 0))
+        free = int(self._ray.available_resources().get(kind, 0))
+        if free >= processes:
+            return ""
+        return (
+            f"{processes} training processes need as many {kind}s; Ray has {there}, of which {free} are free: "
+            f"{processes - free} are missing"
+        )
+
+    def _all(self, call: Callable[[Any], Any], *, writes: bool = False) -> Any:
+        """Make a call in each process, and return rank 0's result. Where it ``writes``, an OSError is the disk's."""
         if not self._processes:
             raise TrainingError("the training processes have ended.", next_step=START_AGAIN)
-        return self._first_result([call(process) for process in self._processes])
+        return self._first_result([call(process) for process in self._processes], writes=writes)
 
-    def _first_result(self, calls: list[Any]) -> Any:
+    def _first_result(self, calls: list[Any], *, writes: bool = False) -> Any:
         """Return rank 0's result, once all have one. One that fails ends all, as others wait for it."""
         waiting = list(calls)
         while waiting:
@@ -190,14 +223,32 @@ class RayEngine:
                 raise TrainingError(f"training process {rank} died.", next_step=START_AGAIN) from error
             except self._ray.exceptions.RayTaskError as error:
                 rank = calls.index(done[0])
-                self.close()
-                if isinstance(error.cause, TrainingError):
+                if isinstance(error.cause, TrainingError) or (writes and isinstance(error.cause, OSError)):
+                    self.close()
                     raise error.cause from error
+                dead = self._dead_among(waiting)
+                self.close()
+                if dead is not None:
+                    raise TrainingError(f"training process {calls.index(dead)} died.", next_step=START_AGAIN) from error
                 raise TrainingError(
                     f"training process {rank} failed: {type(error.cause).__name__}: {error.cause}.",
                     next_step=START_AGAIN,
                 ) from error
         return self._ray.get(calls[0])
+
+    def _dead_among(self, waiting: list[Any]) -> Any:
+        """The call of a process that died, after which another failed for lack of it; ``None`` where none did."""
+        deadline = time.monotonic() + DEATH_KNOWN_WITHIN_S
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            done, waiting = self._ray.wait(waiting, timeout=left)
+            for call in done:
+                try:
+                    self._ray.get(call)
+                except self._ray.exceptions.RayActorError:
+                    return call
+                except self._ray.exceptions.RayTaskError:
+                    continue
+        return None
 
 
 class _Process:
@@ -238,7 +289,7 @@ class _Process:
         self._engine.save_weights(folder)
 
     def save(self, folder: Path) -> None:
-        """Rank 0 writes."""
+        """Each writes its part."""
         self._engine.save(folder)
 
     def saved_in(self, folder: Path) -> None:
@@ -277,16 +328,12 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
-def _join_ray(ray: Any, processes: int, device: str) -> bool:
+def _join_ray(ray: Any, processes: int) -> bool:
     """Join or start Ray; whether it was started here.
 
     Args:
         ray: the module.
         processes: how many hold the model.
-        device: of theirs.
-
-    Raises:
-        TrainingError: it has too little for so many processes.
     """
     started = False
     if not ray.is_initialized():
@@ -296,14 +343,5 @@ def _join_ray(ray: Any, processes: int, device: str) -> bool:
             log_to_driver=False,
             logging_level=logging.WARNING,
             **({"include_dashboard": False, **local} if started else {}),
-        )
-    kind = _resource(device)
-    there = int(ray.cluster_resources().get(kind, 0))
-    if there < processes:
-        if started:
-            ray.shutdown()
-        raise TrainingError(
-            f"{processes} training processes need as many {kind}s; Ray has {there}.",
-            next_step="Set VERL(processes=...) to what there is, or name a larger cluster with RAY_ADDRESS.",
         )
     return started

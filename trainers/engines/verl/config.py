@@ -178,9 +178,42 @@ class VerlConfig(LoopOptions):
     )
     tokens_per_micro_batch: int = option(
         16_384,
-        "memory bound of a pass, with padding",
+        "memory bounds of a pass: tokens, with padding, and rows",
         verl="actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
         least=1,
+    )
+    rows_per_micro_batch: int | None = option(
+        None,
+        verl="actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+        least=1,
+    )
+    chunked_logits: bool = option(
+        False,
+        "compute the logits 256 tokens at a time, and again in the backward pass, so that they are never there as a "
+        "whole; not of models that look at images",
+        verl="actor_rollout_ref.model.use_fused_kernels",
+    )
+    packed_rows: bool | None = option(
+        None,
+        "compute rows one after another, without padding, where the model keeps them apart",
+        shown="on a GPU in `bfloat16`",
+        verl="actor_rollout_ref.model.use_remove_padding",
+    )
+    offload_parameters: bool = option(
+        False,
+        "between passes, keep parameters and gradients, the optimiser's state, or the reference in the memory of the "
+        "machine instead of the GPU's",
+        verl="actor_rollout_ref.actor.fsdp_config.param_offload",
+        verl_critic=("critic.fsdp.param_offload",),
+    )
+    offload_optimizer: bool = option(
+        False,
+        verl="actor_rollout_ref.actor.fsdp_config.optimizer_offload",
+        verl_critic=("critic.fsdp.optimizer_offload",),
+    )
+    offload_reference: bool = option(
+        False,
+        verl="actor_rollout_ref.ref.fsdp_config.param_offload",
     )
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto",
@@ -202,6 +235,7 @@ class VerlConfig(LoopOptions):
     gradient_checkpointing: bool = option(
         False,
         verl="actor_rollout_ref.model.enable_gradient_checkpointing",
+        verl_critic=("critic.model.enable_gradient_checkpointing",),
     )
     processes: int = option(
         1,
@@ -217,6 +251,12 @@ class VerlConfig(LoopOptions):
         "over how many machines Ray divides the processes, equally many on each; with 1, Ray places "
         "them where there is room",
         least=1,
+    )
+    placement_wait_s: float = option(
+        120.0,
+        "how long to wait for a cluster of Ray's that has too few GPUs (or processors) free: 0 ends at once, `inf` "
+        "waits as long as it takes. The error says how many are missing",
+        least=0.0,
     )
     gamma: float = option(
         1.0,
@@ -339,5 +379,6 @@ def options_of(text: str) -> dict[str, Any]:
         values["rollout_correction"] = RolloutCorrection(**values["rollout_correction"])
     if values["engine"] == "verl":  # of 0.2.0: verl's own trainer, whose updates were these
         values["engine"] = "ray"
+    values["awaited_rewards"] = tuple(values.get("awaited_rewards", ()))
     values["policies"] = {name: AgentPolicy(**policy) for name, policy in values.get("policies", {}).items()}
     return values

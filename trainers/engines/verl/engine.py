@@ -145,12 +145,11 @@ class VerlEngine:
         if self._adapters is not None:
             self._adapters.save(folder)
             return
-        rank = models.shard.rank
-        state.save(folder, models.actor.engine, static_files_from=self._folder, rank=rank)
+        shard = models.shard
+        state.save(folder, models.actor.engine, static_files_from=self._folder, shard=shard)
         if models.critic is not None:
-            if rank == 0:
-                (folder / state.CRITIC_FOLDER).mkdir()
-            state.save(folder / state.CRITIC_FOLDER, models.critic.engine, static_files_from=None, rank=rank)
+            (folder / state.CRITIC_FOLDER).mkdir(exist_ok=True)  # whichever process is the first
+            state.save(folder / state.CRITIC_FOLDER, models.critic.engine, static_files_from=None, shard=shard)
 
     def saved_in(self, folder: Path) -> None:
         """The finished name of what :meth:`save` wrote; its unchanging files are shared with the next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,11 @@ import numpy.typing as npt
 from ...rollouts.batch import BatchArrays
 from ...run.model.attention import attention_of
 from .config import VerlConfig
-from .runtime import MICRO_BATCH_SIZES
+from .own_part import NotReadInPartsError, read_by_each, weight_files
+from .runtime import MICRO_BATCH_ROWS_MAX, MICRO_BATCH_SIZES
 from .shards import Shard
+
+logger = logging.getLogger(__name__)
 
 Says: TypeAlias = Literal["log_probs", "values"]
 
@@ -151,7 +155,9 @@ class VerlModel:
         if self._shard.count > 1:
             lengths: list[int] = arrays.lengths.tolist()
             limit = self._config.tokens_per_micro_batch
-            parts = self._shard.micro_batches(lengths, part, limit, packed=self.packs)
+            parts = self._shard.micro_batches(
+                lengths, part, limit, packed=self.packs, rows_max=self._config.rows_per_micro_batch
+            )
             own, sizes = [row for rows in parts for row in rows], [len(rows) for rows in parts]
         rows = _rows_of(batch, own)
         settings = self._settings(rows) | ({} if sizes is None else {MICRO_BATCH_SIZES: tuple(sizes)})
@@ -165,6 +171,8 @@ class VerlModel:
             "max_token_len_per_gpu": self._config.tokens_per_micro_batch,
             "use_dynamic_bsz": True,
             "use_remove_padding": self.packs,
+            "use_fused_kernels": self._config.chunked_logits and self._says == "log_probs",
+            MICRO_BATCH_ROWS_MAX: self._config.rows_per_micro_batch,
         }
 
 
@@ -197,6 +205,9 @@ def new_worker(
         stored: type of the weights, by verl's name.
         says: ``values``: a critic.
         described_in: a folder with configuration and tokenizer, where ``folder`` has none.
+
+    Raises:
+        TrainingError: a file of weights is missing or damaged.
     """
     from transformers.utils import logging as transformers_logging
     from verl.trainer.config import CheckpointConfig
@@ -211,45 +222,59 @@ def new_worker(
     precision = PRECISIONS[config.dtype]
     attention = PACKED_ATTENTION if packs else attention_in(described_in or folder)
     described = None if described_in is None else str(described_in)
-    worker = TinkerTrainingWorker(
-        TrainingWorkerConfig(
-            model_type="value_model" if says == "values" else "language_model",
-            model_config=HFModelConfig(
-                path=str(folder),
-                hf_config_path=described,
-                tokenizer_path=described,
-                use_remove_padding=packs,
-                enable_gradient_checkpointing=config.gradient_checkpointing,
-                override_config={"attn_implementation": attention},
-                lora_rank=config.lora_rank,
-                lora_alpha=config.lora_alpha,
-                target_modules=config.lora_target_modules,
-            ),
-            engine_config=FSDPEngineConfig(
-                strategy="fsdp2",
-                model_dtype=stored,
-                mixed_precision={"param_dtype": precision, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
-                reshard_after_forward=processes > 1,  # one shard: nothing to give back
-                use_torch_compile=False,
-                use_dynamic_bsz=True,
-                max_token_len_per_gpu=config.tokens_per_micro_batch,
-                infer_max_token_len_per_gpu=config.tokens_per_micro_batch,
-            ),
-            optimizer_config=FSDPOptimizerConfig(
-                lr=config.learning_rate,
-                weight_decay=config.weight_decay,
-                clip_grad=config.gradient_norm_max,
-                lr_warmup_steps=config.lr_warmup_steps,
-                lr_scheduler_type=config.lr_schedule,
-                min_lr_ratio=config.learning_rate_min_ratio,
-                total_training_steps=max(1, config.steps),
-                override_optimizer_config={"fused": True},  # one kernel instead of ten small ones a parameter
-            ),
-            checkpoint_config=CheckpointConfig(),
-        )
+    of_worker = TrainingWorkerConfig(
+        model_type="value_model" if says == "values" else "language_model",
+        model_config=HFModelConfig(
+            path=str(folder),
+            hf_config_path=described,
+            tokenizer_path=described,
+            use_remove_padding=packs,
+            enable_gradient_checkpointing=config.gradient_checkpointing,
+            use_fused_kernels=config.chunked_logits and says == "log_probs",
+            override_config={"attn_implementation": attention},
+            lora_rank=config.lora_rank,
+            lora_alpha=config.lora_alpha,
+            target_modules=config.lora_target_modules,
+        ),
+        engine_config=FSDPEngineConfig(
+            strategy="fsdp2",
+            model_dtype=stored,
+            mixed_precision={"param_dtype": precision, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
+            param_offload=config.offload_parameters,
+            optimizer_offload=config.offload_optimizer,
+            reshard_after_forward=processes > 1,  # one shard: nothing to give back
+            use_torch_compile=False,
+            use_dynamic_bsz=True,
+            max_token_len_per_gpu=config.tokens_per_micro_batch,
+            infer_max_token_len_per_gpu=config.tokens_per_micro_batch,
+        ),
+        optimizer_config=FSDPOptimizerConfig(
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            clip_grad=config.gradient_norm_max,
+            lr_warmup_steps=config.lr_warmup_steps,
+            lr_scheduler_type=config.lr_schedule,
+            min_lr_ratio=config.learning_rate_min_ratio,
+            total_training_steps=max(1, config.steps),
+            override_optimizer_config={"fused": True},  # one kernel instead of ten small ones a parameter
+        ),
+        checkpoint_config=CheckpointConfig(),
     )
-    worker.reset()
-    return worker
+
+    def new() -> Any:
+        worker = TinkerTrainingWorker(of_worker)
+        worker.reset()
+        return worker
+
+    files = weight_files(folder)
+    if processes == 1 or not files:
+        return new()
+    try:
+        with read_by_each(files):
+            return new()
+    except NotReadInPartsError:
+        logger.warning("%s is read whole by the first process: transformers converts it as it is read", folder)
+        return new()
 
 
 def attention_in(folder: Path) -> str:

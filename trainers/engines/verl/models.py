@@ -16,6 +16,7 @@ from lightstream.schemas.errors import TrainingError
 
 from ...rollouts.batch import BatchArrays, tokens_distinct
 from . import state
+from .chunked_logits import check_chunks
 from .config import VerlConfig
 from .critic import WeightedValueLoss
 from .images import ImageReader, RowImages, image_reader, positions_of
@@ -39,9 +40,9 @@ class Models:
         shard: which of the processes that hold the models this is.
         first: the run's first weights, which are the reference unless the options name another, and the model that an
             adapter (LoRA) belongs to; ``None``: ``folder``.
-        packs: compute rows one after another instead of padded to one length; ``None``: where there is a kernel for it,
-            on a GPU in bfloat16. A model that looks at images, or lets packed rows see each other (recurrent and
-            convolution layers do), computes them padded.
+        packs: compute rows one after another instead of padded to one length; ``None``: as the options say, or where
+            there is a kernel for it, on a GPU in bfloat16. A model that looks at images, or lets packed rows see each
+            other (recurrent and convolution layers do), computes them padded.
 
     Attributes:
         config, shard: as given.
@@ -64,8 +65,14 @@ class Models:
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         self.images = image_reader(first or folder)
+        packs = config.packed_rows if packs is None else packs
         may_pack = self.device == "cuda" and config.dtype == "bfloat16" if packs is None else packs
         self._packs = may_pack and self.images is None
+        if config.chunked_logits and self.images is not None:
+            raise TrainingError(
+                "the logits of a model that looks at images are not computed in chunks.",
+                next_step="Leave out chunked_logits, or verl's actor_rollout_ref.model.use_fused_kernels.",
+            )
         load_verl(self.device)
         join_process_group(self.device, shard)
         with worker_environment(shard):
@@ -119,7 +126,12 @@ class Models:
     def cost(self, arrays: BatchArrays, computed: list[int]) -> dict[str, float]:
         """Rows and tokens of one pass over some rows."""
         lengths = arrays.lengths[computed].tolist()
-        parts = micro_batches(lengths, self.config.tokens_per_micro_batch, packed=self.actor.packs)
+        parts = micro_batches(
+            lengths,
+            self.config.tokens_per_micro_batch,
+            packed=self.actor.packs,
+            rows_max=self.config.rows_per_micro_batch,
+        )
         padded = sum(len(part) * max(lengths[row] for row in part) for part in parts)
         return {
             "rows/computed": float(len(computed)),
@@ -163,7 +175,8 @@ class Models:
         if not config.compares_with_reference or (config.lora_rank and config.reference is None):
             return None
         weights = folder_of_reference(config, first or folder)
-        return self._new_model(replace(config, lora_rank=0), weights, stored=PRECISIONS[config.dtype])
+        of_reference = replace(config, lora_rank=0, offload_parameters=config.offload_reference)
+        return self._new_model(of_reference, weights, stored=PRECISIONS[config.dtype])
 
     def _new_critic(self, folder: Path, first: Path | None) -> VerlModel | None:
         """The critic of a checkpoint, or a new one; ``None`` where advantages are made without."""
@@ -211,8 +224,14 @@ class Models:
             described_in=described_in,
         )
         worker = new(packs=packs)
-        if packs and not keeps_rows_apart(worker.engine.module, dtype=config.dtype):
-            packs, worker = False, new(packs=False)
+        if packs:
+            with worker.engine.eval_mode():
+                apart = keeps_rows_apart(worker.engine.module, dtype=config.dtype)
+            if not apart:
+                packs, worker = False, new(packs=False)
+        if config.chunked_logits and says == "log_probs":
+            with worker.engine.eval_mode():
+                check_chunks(worker.engine.module, dtype=config.dtype)
         return VerlModel(worker, config, self.shard, packs=packs, says=says)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from lightstream.runtime.gc_tuning import without_collection
 from lightstream.schemas.errors import TrainingError
 
+from .chunked_logits import compute_logits_in_chunks
 from .images import IMAGE_MODELS, see_an_image_always
 from .shards import Shard
 from .tensors import micro_batches
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 MICRO_BATCH_SIZES = "micro_batch_sizes"
 """Name, in a batch for verl, of how many of its rows are computed at once, one number after another."""
+
+MICRO_BATCH_ROWS_MAX = "micro_batch_rows_max"
+"""Name, in a batch for verl, of how many of its rows may be computed at once; ``None``: any number."""
 
 LOGITS_PER_CHUNK_MAX = 64 * 1024 * 1024
 """Logits whose log-sum-exp is taken at once: 256 MiB of float32."""
@@ -162,7 +166,8 @@ def _bound_micro_batches_by_padded_tokens() -> None:
             return verls
         lengths: list[int] = data["input_ids"].offsets().diff().tolist()
         packed = bool(tensordict_utils.get_non_tensor_data(data=data, key="use_remove_padding", default=False))
-        parts = micro_batches(lengths, int(data["max_token_len_per_gpu"]), packed=packed)
+        rows_max: Any = tensordict_utils.get_non_tensor_data(data=data, key=MICRO_BATCH_ROWS_MAX, default=None)
+        parts = micro_batches(lengths, int(data["max_token_len_per_gpu"]), packed=packed, rows_max=rows_max)
         if len(parts) == 1:
             parts = [list(range(len(lengths)))]  # nothing to select
             return [data], parts
@@ -212,6 +217,8 @@ def _leave_image_models_to_transformers() -> None:
     patch: Any = engine.apply_monkey_patch
 
     def apply_monkey_patch(model: Any, **options: Any) -> None:
+        if options.pop("use_fused_kernels", False):
+            compute_logits_in_chunks(model)
         if model.config.model_type in IMAGE_MODELS and hasattr(model.model, "visual"):
             see_an_image_always(model)
         else:

@@ -40,21 +40,21 @@ class Shard:
         }
 
     def micro_batches(
-        self, lengths: Sequence[int], rows: Sequence[int], tokens_max: int, *, packed: bool
+        self, lengths: Sequence[int], rows: Sequence[int], tokens_max: int, *, packed: bool, rows_max: int | None = None
     ) -> list[list[int]]:
         """The micro-batches of this process, of some rows of a batch; all processes have equally many.
 
         Args:
             lengths: tokens of each row of the batch, the idle one (see :func:`with_idle_row`) not among them.
             rows: which.
-            tokens_max: as for :func:`.tensors.micro_batches`.
+            tokens_max, rows_max: as for :func:`.tensors.micro_batches`.
 
         Returns:
             Numbers of rows; where there are too few micro-batches, the idle row's.
         """
         chosen = [lengths[row] for row in rows]
         each = -(-sum(chosen) // self.count)  # so that nobody is idle while others compute large ones
-        parts = micro_batches(chosen, min(tokens_max, max(each, *chosen)), packed=packed)
+        parts = micro_batches(chosen, min(tokens_max, max(each, *chosen)), packed=packed, rows_max=rows_max)
         own = [[rows[i] for i in part] for part in parts[self.rank :: self.count]]
         return own + [[len(lengths)]] * (-(-len(parts) // self.count) - len(own))
 

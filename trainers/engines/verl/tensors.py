@@ -94,18 +94,21 @@ def to_tensordict(
     return tensordict_utils.get_tensordict(tensors, non_tensor_dict=settings)
 
 
-def micro_batches(lengths: Sequence[int], tokens_max: int, *, packed: bool = False) -> list[list[int]]:
+def micro_batches(
+    lengths: Sequence[int], tokens_max: int, *, packed: bool = False, rows_max: int | None = None
+) -> list[list[int]]:
     """Rows in parts that are computed at once, the longest first; each row is in exactly one.
 
     A part's padded tokens (rows * its longest) are at most ``tokens_max``, unless it is one row, and its padding is at
-    most a tenth of its real tokens, or negligible. Where rows are ``packed``, there is no padding.
+    most a tenth of its real tokens, or negligible. Where rows are ``packed``, there is no padding. It has at most
+    ``rows_max`` rows.
     """
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     parts: list[list[int]] = []
     longest = real = 0
     for row in order:
         length = lengths[row]
-        if parts:
+        if parts and (rows_max is None or len(parts[-1]) < rows_max):
             computed = real + length if packed else (len(parts[-1]) + 1) * longest
             padding = 0 if packed else computed - real - length
             if computed <= tokens_max and padding <= max(PADDING_MAX * (real + length), SMALL_PADDING * tokens_max):

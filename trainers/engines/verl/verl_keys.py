@@ -42,6 +42,73 @@ AS_ACTOR = dict(sorted((key, name) for name, of in declared(VerlConfig).items() 
 """verl's key -> our option, which holds for actor and critic alike."""
 
 _ACTOR, _ROLLOUT, _CORRECTION = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "algorithm.rollout_correction"
+_REF = "actor_rollout_ref.ref"
+
+SAME = {
+    f"{_ACTOR}.rollout_n": "rollouts_per_task",
+    f"{_REF}.rollout_n": "rollouts_per_task",
+    "critic.rollout_n": "rollouts_per_task",
+    f"{_REF}.fsdp_config.dtype": "dtype",
+    f"{_ACTOR}.use_fused_kernels": "chunked_logits",
+    f"{_ACTOR}.use_remove_padding": "packed_rows",
+    f"{_ROLLOUT}.prompt_length": "prompt_tokens_max",
+    f"{_ROLLOUT}.response_length": "response_tokens_max",
+}
+"""verl's key -> our option that another key says, whose value this one must have too."""
+
+SMALLEST = {
+    "tokens_per_micro_batch": (
+        f"{_REF}.log_prob_max_token_len_per_gpu",
+        f"{_ROLLOUT}.log_prob_max_token_len_per_gpu",
+        "critic.ppo_max_token_len_per_gpu",
+        "critic.forward_max_token_len_per_gpu",
+    ),
+    "rows_per_micro_batch": (
+        f"{_REF}.log_prob_micro_batch_size_per_gpu",
+        f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu",
+        "critic.ppo_micro_batch_size_per_gpu",
+        "critic.forward_micro_batch_size_per_gpu",
+    ),
+}
+"""Our option -> verl's keys of single passes, beside the one of the option's own. The smallest that is given holds for
+all passes: a pass needs no more memory than it was given, and computes the same."""
+
+DYNAMIC = (
+    f"{_ACTOR}.use_dynamic_bsz",
+    f"{_REF}.log_prob_use_dynamic_bsz",
+    f"{_ROLLOUT}.log_prob_use_dynamic_bsz",
+    "critic.use_dynamic_bsz",
+)
+
+_OF_SERVERS = (
+    "name",
+    "nnodes",
+    "n_gpus_per_node",
+    "gpu_memory_utilization",
+    "enforce_eager",
+    "cudagraph_capture_sizes",
+    "free_cache_engine",
+    "*_parallel_size",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "max_num_seqs",
+    "enable_chunked_prefill",
+    "enable_prefix_caching",
+    "scheduling_policy",
+    "load_format",
+    "layered_summon",
+    "disable_log_stats",
+    "multi_stage_wake_up",
+    "engine_kwargs.*",
+    "router_config_path",
+    "checkpoint_engine.update_weights_bucket_megabytes",
+    "checkpoint_engine.engine_kwargs",
+    "trace.*",
+    "skip_tokenizer_init",
+    "moe_load_balance_metrics_interval",
+    "prometheus.*",
+    "disaggregation.*",
+)
 
 READ = {
     f"{_ACTOR}.use_kl_loss": "with `kl_loss_coef` and `kl_loss_type`: `kl_loss_coefficient` and `kl_loss_type`",
@@ -80,6 +147,9 @@ READ = {
     "reward.reward_model.model_path": "with `reward.reward_model.enable`",
     "reward_model.enable": "verl's older name of `reward.reward_model.enable`",
     "reward_model.model.path": "verl's older name of `reward.reward_model.model_path`",
+    **{key: f"as `{option}`; anything else is refused" for key, option in SAME.items()},
+    **{key: f"the smallest that is given for a pass: `{option}`" for option, keys in SMALLEST.items() for key in keys},
+    **dict.fromkeys(DYNAMIC, "bounds of tokens and of rows both hold, either way"),
     "trainer.nnodes": "`nodes`; times `trainer.n_gpus_per_node`: `processes`, which Ray starts where they are several",
     "trainer.n_gpus_per_node": "see `trainer.nnodes`",
     "trainer.test_freq": "`validate_every`; -1 is never",
@@ -95,10 +165,16 @@ _REWARD = "the agent returns its reward"
 _REWARD_MODEL = "the reward model runs in the trainer's process, and reads token ids"
 _MODEL = "the model is what from_pretrained makes of its folder"
 _CRITIC = "the critic is trained whole, and as from_pretrained makes it of its folder"
+_DIVIDED = "each layer of the model is divided over all processes"
+_CHUNKS = "use_fused_kernels is what spares logits here, by torch"
+_ROWS = "its name with _per_gpu is the option here"
+_LAYERS = "layers are computed as transformers has them"
+_SERVERS = "it is of the engine within verl, which is not started: model servers have options of their own"
+_PROFILER = "nothing is profiled by verl"
+_TRACKERS = "trackers are the Trainer's"
 _LORA = "an adapter is made anew, by lora_rank, lora_alpha and target_modules"
 
-OTHERS: dict[str, str | None] = {
-    "*.profiler.*": None,
+REFUSED: dict[str, str] = {
     f"{_ACTOR}.freeze_vision_tower": "a vision tower is trained with the rest",
     f"{_ACTOR}.loss_scale_factor": "seq-mean-token-sum-norm divides by data.max_response_length",
     f"{_ACTOR}.optim.*": _OPTIMISER,
@@ -108,17 +184,15 @@ OTHERS: dict[str, str | None] = {
     "*.turbo_config.*": "FSDP shards the model here, nothing else",
     "*.ulysses_sequence_parallel_size": "no sequence is split over several GPUs here",
     "*.qat.*": "no quantised weights are trained",
-    f"{_ROLLOUT}.agent.num_workers": None,
     f"{_ROLLOUT}.agent.*": _AGENT,
     f"{_ROLLOUT}.calculate_log_probs": "the sampler's log-probabilities are always needed",
     f"{_ROLLOUT}.do_sample": "training needs sampling",
+    f"{_ROLLOUT}.qat": "no quantised weights are trained",
     f"{_ROLLOUT}.enable_rollout_routing_replay": "routing of experts is not recorded",
     f"{_ROLLOUT}.full_determinism": _SEED,
     f"{_ROLLOUT}.ignore_eos": _AGENT,
     f"{_ROLLOUT}.mode": "agents call the model over HTTP",
     f"{_ROLLOUT}.mtp": "there are no heads for several tokens",
-    f"{_ROLLOUT}.multi_turn.enable": None,
-    f"{_ROLLOUT}.multi_turn.format": None,
     f"{_ROLLOUT}.multi_turn.*": _AGENT,
     f"{_ROLLOUT}.over_sample_rate": "over_sampling is the option here",
     f"{_ROLLOUT}.quantization*": "tokens would be sampled from other weights than those that are trained",
@@ -164,7 +238,6 @@ OTHERS: dict[str, str | None] = {
     "data.val_max_samples": _TASKS,
     "data.*_key": _TASKS,
     "distillation.*": "there is no teacher",
-    "reward.num_workers": None,
     "reward.reward_model.*": _REWARD_MODEL,
     "reward.*": _REWARD,
     "reward_model.*": _REWARD_MODEL,
@@ -174,17 +247,90 @@ OTHERS: dict[str, str | None] = {
     "trainer.default_hdfs_dir": "weights are in the data folder",
     "trainer.resume_*": "a run goes on where it was, by its run_id",
     "trainer.v1.sampler.*": "steps_ahead and stale are the options here",
-    "actor_rollout_ref.*": None,
-    "critic.*": None,
-    "algorithm.kl_ctrl.*": None,
-    "data.*": None,
-    "global_profiler.*": None,
-    "ray_kwargs.*": None,
-    "trainer.*": None,
-    "transfer_queue.*": None,
+    "*.fsdp_config.wrap_policy.*": _DIVIDED,
+    "critic.fsdp.wrap_policy.*": _DIVIDED,
+    "*.fsdp_size": _DIVIDED,
+    "*.reshard_after_forward": _DIVIDED,
+    "*.forward_prefetch": _DIVIDED,
+    "*.offload_policy": "param_offload and optimizer_offload are the options here",
+    f"{_REF}.fsdp_config.optimizer_offload": "a reference has no optimiser",
+    "*.model_dtype": "weights are float32: dtype says what a pass computes in",
+    "*.use_no_sync_for_gradient_accumulation": "gradients are divided after each micro-batch",
+    "*.entropy_from_logits*": _CHUNKS,
+    "*.entropy_checkpointing": _CHUNKS,
+    "*.fused_kernel_options.*": _CHUNKS,
+    "critic.model.use_fused_kernels": "a critic has no logits",
+    "critic.model.use_remove_padding": "a critic packs its rows as the actor does",
+    "*.pad_to_length*": "rows are padded to the longest of their micro-batch, or not at all",
+    "*.forward_only": "which models learn follows from the algorithm",
+    "*.fsdp_config.seed": _SEED,
+    "critic.fsdp.seed": _SEED,
+    "*.full_determinism": _SEED,
+    "*.data_loader_seed": _SEED,
+    f"{_ACTOR}.shuffle": "the order of mini-batches follows from the Trainer's seed",
+    "critic.shuffle": "the order of mini-batches follows from the Trainer's seed",
+    "*.ppo_micro_batch_size": _ROWS,
+    "*.log_prob_micro_batch_size": _ROWS,
+    "*.forward_micro_batch_size": _ROWS,
+    f"{_ACTOR}.calculate_sum_pi_squared": "it is of an estimator that is not offered",
+    f"{_ACTOR}.use_prefix_grouper": "prompts that rows share are computed once a row",
+    "*.enable_activation_offload": "activations stay where they are: enable_gradient_checkpointing is the option here",
+    "*.tiled_mlp.*": _LAYERS,
+    "*.use_liger": _LAYERS,
+    f"{_ROLLOUT}.dtype": "servers compute in the type of the weights that they are given, which is dtype",
+    f"{_ROLLOUT}.logprobs_mode": "log-probabilities are those that tokens are sampled by",
+    f"{_ROLLOUT}.checkpoint_engine.backend": "weights are delivered by path",
+    f"{_ROLLOUT}.checkpoint_engine.custom_backend_module": "weights are delivered by path",
+    "critic.model.*": _CRITIC,
+    "data.image_patch_size": "the model's own processor says it",
 }
-"""Patterns of verl's other keys, the first that fits counts -> why nothing but verl's own default is taken; ``None``:
-the key is harmless. It is about machines, memory, logs and when to save, or about parts that are not used here."""
+"""Patterns of verl's other keys -> why nothing but verl's own default is taken."""
+
+HARMLESS: dict[str, str] = {
+    "*.profiler.*": _PROFILER,
+    "global_profiler.*": _PROFILER,
+    "*.use_orig_params": "it is of an older FSDP",
+    "*.use_torch_compile": "nothing is compiled, which takes longer and computes the same",
+    f"{_ACTOR}.calculate_entropy": "the entropy of sampled tokens is always measured",
+    "*.checkpoint.*": "a checkpoint has all that a restart needs",
+    **{f"{_ROLLOUT}.{name}": _SERVERS for name in _OF_SERVERS},
+    f"{_ROLLOUT}.agent.num_workers": "Runners are the Trainer's",
+    f"{_ROLLOUT}.multi_turn.enable": _AGENT,
+    f"{_ROLLOUT}.multi_turn.format": _AGENT,
+    "*.model.use_shm": "a folder is read where it is",
+    "actor_rollout_ref.hybrid_engine": "model servers are programs of their own",
+    "actor_rollout_ref.nccl_timeout": "torch's own limit holds",
+    "algorithm.kl_ctrl.horizon": "it is of an adaptive coefficient, which is refused",
+    "algorithm.kl_ctrl.target_kl": "it is of an adaptive coefficient, which is refused",
+    "data.dataloader_num_workers": _TASKS,
+    "data.filter_overlong_prompts_workers": _TASKS,
+    "data.return_*": _TASKS,
+    "data.use_shm": _TASKS,
+    "data.val_batch_size": _TASKS,
+    "data.validation_shuffle": _TASKS,
+    "ray_kwargs.*": "Ray is joined by RAY_ADDRESS",
+    "reward.num_workers": _REWARD,
+    "trainer.balance_batch": "micro-batches are always of rows of nearly one length",
+    "trainer.default_local_dir": "weights are in the data folder",
+    "trainer.device": "device is the option here",
+    "trainer.del_local_ckpt_after_load": "keep_checkpoints says it",
+    "trainer.esi_redundant_time": "a run that is ended goes on later",
+    "trainer.experiment_name": _TRACKERS,
+    "trainer.log_val_generations": _TRACKERS,
+    "trainer.logger": _TRACKERS,
+    "trainer.max_critic_ckpt_to_keep": "keep_checkpoints says it",
+    "trainer.project_name": _TRACKERS,
+    "trainer.ray_wait_register_center_timeout": "processes find each other without a register",
+    "trainer.save_freq": "weights are written at each update, checkpoints every checkpoint_every steps",
+    "trainer.use_v1": "the loop is one of our own",
+    "trainer.v1.sync": "the loop is one of our own",
+    "trainer.v1.colocate_async.*": "the loop is one of our own",
+    "trainer.v1.separate_async.*": "the loop is one of our own: steps_ahead says how far rollouts are ahead",
+    "trainer.val_before_train": "validate_every says when a policy is measured",
+    "transfer_queue.*": "batches go to the processes by Ray, or not at all",
+}
+"""Patterns of the rest -> why they are harmless: they are about machines, logs and files, or about parts of verl's that
+are not used. None bears on the memory of a training, or on its mathematics."""
 
 
 _AS_GOOD: dict[str, tuple[Any, ...]] = {
@@ -214,10 +360,10 @@ def options_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if (leaf := _leaf(key, defaults)) is None:
             nearest = difflib.get_close_matches(key, defaults, n=1, cutoff=0.0)
             problems.append(f"{key} is no key of verl's (the nearest is {nearest[0]})")
-        elif (reason := other_of(leaf)) is None:
+        elif harmless_of(leaf) is not None:
             unused.append(key)
         elif leaf != key or value not in (defaults[leaf], *_AS_GOOD.get(key.rpartition(".")[2], ())):
-            problems.append(f"{key}={value!r}: {reason}")
+            problems.append(f"{key}={value!r}: {refusal_of(leaf)}")
     options, of_values = _options(given)
     problems += of_values
     if problems:
@@ -230,9 +376,14 @@ def options_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def other_of(key: str) -> str | None:
-    """Why a key that is no option is refused; ``None``: it is harmless."""
-    return next(reason for pattern, reason in OTHERS.items() if fnmatchcase(key, pattern))
+def harmless_of(key: str) -> str | None:
+    """Why a key that is no option is harmless; ``None``: it is refused."""
+    return next((reason for pattern, reason in HARMLESS.items() if fnmatchcase(key, pattern)), None)
+
+
+def refusal_of(key: str) -> str:
+    """Why a key that is neither an option nor harmless is refused."""
+    return next(reason for pattern, reason in REFUSED.items() if fnmatchcase(key, pattern))
 
 
 @cache
@@ -323,6 +474,15 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         options["processes"] = options["nodes"] * given.get("trainer.n_gpus_per_node", 1)
     if (mode := given.get("trainer.v1.trainer_mode", "sync")) != "sync":
         problems.append(f"trainer.v1.trainer_mode={mode!r}: steps_ahead is the option here")
+    for name, keys in SMALLEST.items():
+        bounds = [options[name]] if options.get(name) is not None else []
+        bounds += [given[key] for key in keys if isinstance(given.get(key), int)]
+        if bounds:
+            options[name] = min(bounds)
+    for key, name in SAME.items():
+        value, ours = given.get(key), options.get(name, getattr(VerlConfig, name))
+        if value is not None and not _is_reference(value) and value != ours:
+            problems.append(f"{key}={value!r}: {name} is {ours!r} by another key")
     if "steps" in options:
         options.pop("epochs", None)  # these count more, as there
     options |= _sampling(given) | _kl(given) | _correction(given)
@@ -349,6 +509,11 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         options["mini_batches_per_step"] = tasks // mini_batch
     of_critic, of_values = _critic(given, options) if estimator == "gae" else ({}, _without_critic(given))
     return options | of_critic, problems + of_values
+
+
+def _is_reference(value: Any) -> bool:
+    """Whether a value stands for that of another key."""
+    return isinstance(value, str) and value.startswith("${")
 
 
 def _sampling(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError, TrainingError
 
 from ...run.checkpoint import check_digest
+from ...run.checkpoint.weights import same_weights
 from ..cpu.checkpoint import checkpoint_folder
 from .client import SERVED_NAME
 from .gate import Gate
@@ -259,10 +259,10 @@ class VllmServer:
             self._unit.client.unload_adapter(oldest)
 
     def _serve(self, new: Served) -> None:
-        """Count a version as served once log-probabilities show that it is."""
+        """Count a version as served once log-probabilities show that it is, or its weights are those before."""
         probe = self._unit.client.probe(SERVED_NAME)
         old = self.current
-        if old is not None and old.probe == probe and _digest(old.folder) != _digest(new.folder):
+        if old is not None and old.probe == probe and not same_weights(old.folder, new.folder):
             raise TrainingError(
                 f"vLLM says that it has read {new.folder}, and still gives the log-probabilities of {old.name}.",
                 next_step=f"Its log is {self.log_file}.",
@@ -282,13 +282,3 @@ class VllmServer:
             for adapter in self.adapters.values():
                 self._unit.client.load_adapter(adapter.name, adapter.folder)
             self._started_as = self._unit.pid
-
-
-def _digest(folder: Path) -> str:
-    """Return a digest that tells weights apart; reading them takes a while, so only where it matters."""
-    digest = hashlib.blake2b()
-    for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as content:
-            while block := content.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
