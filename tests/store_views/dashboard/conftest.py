@@ -145,6 +145,13 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     assert [text for text in complaints if not any(text_part in text for text_part in expected)] == []
 
 
+@pytest.fixture
+def sized(page: Page, request: pytest.FixtureRequest) -> Page:
+    """A page of the width that the test is parametrized by, in pixels (``at_each_width``)."""
+    page.set_viewport_size({"width": request.param, "height": 900})
+    return page
+
+
 def open_page(page: Page, url: str) -> None:
     """Go there, and wait until every question of the page is answered."""
     page.goto(url)

@@ -2,18 +2,17 @@
 
 import { useMemo } from "react";
 import { useQueries, useQuery } from "@tanstack/react-query";
-import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useNavigate, useSearch } from "@tanstack/react-router";
 
-import { type StepGroup, stepGroupsQuery } from "../api/groups";
 import { configurationQuery, runsQuery, type StepRow, stepsQuery } from "../api/runs";
-import { count, duration, figure, taskLine } from "../format";
+import { figure } from "../format";
 import type { TrainingSearch } from "../router";
-import { Button, Facts, Message, Panel, Show, Status } from "../ui/basics";
+import { Button, Message, Panel, Show } from "../ui/basics";
 import { Chart, type Line } from "../ui/Chart";
-import { type Column, DataTable } from "../ui/DataTable";
+import { DataTable } from "../ui/DataTable";
 import { Select } from "../ui/Select";
-import ui from "../ui/ui.module.css";
 import styles from "./pages.module.css";
+import { Step } from "./Step";
 
 const SMOOTHINGS = [
   ["0", "none"],
@@ -102,7 +101,16 @@ export function Training() {
           <Curves runs={runs} steps={steps} metric={metric} ema={Number(ema)} height={300} onPick={(value) => change({ step: value })} />
         </Panel>
       )}
-      {shown && <Step run={run} step={shown} close={() => change({ step: undefined })} />}
+      {shown && (
+        <Step
+          run={run}
+          step={shown}
+          steps={own}
+          before={search.before}
+          onBefore={(before) => change({ before })}
+          close={() => change({ step: undefined, before: undefined })}
+        />
+      )}
       <div className={styles["charts"]}>
         {SHOWN_BELOW.filter((name) => name !== metric && metrics.includes(name)).map((name) => (
           <Panel key={name} title={name} note={figure(own.at(-1)?.metrics[name])}>
@@ -160,43 +168,4 @@ function Curves({ runs, steps, metric, ema, height, onPick }: CurvesProps) {
     return { x: numbers, lines: drawn };
   }, [runs, steps, metric, ema]);
   return <Chart label={metric} x={x} lines={lines} height={height} onPick={onPick} />;
-}
-
-const GROUPS = (run: string): Column<StepGroup>[] => [
-  {
-    id: "group",
-    header: "Group",
-    cell: (row) => (
-      <Link to="/group" search={{ run, id: row.group_id }} className={styles["rowLink"] ?? ""}>
-        {row.group_id}
-      </Link>
-    ),
-  },
-  { id: "task", header: "Task", cell: (row) => <div className={ui["clip"]}>{taskLine(row.input_json ?? "")}</div> },
-  { id: "reward", header: "Mean reward", number: true, cell: (row) => figure(row.reward) },
-  { id: "deviation", header: "Deviation", number: true, cell: (row) => (row.deviation === 0 ? <Status value="flat" tone="warn" /> : figure(row.deviation)) },
-  { id: "range", header: "Lowest to highest", number: true, cell: (row) => `${figure(row.low)} to ${figure(row.high)}` },
-  { id: "trained", header: "Trained", number: true, cell: (row) => `${count(row.trained)} of ${count(row.rollouts)}` },
-];
-
-function Step({ run, step, close }: { run: string; step: StepRow; close: () => void }) {
-  const groups = useQuery(stepGroupsQuery(run, step.step));
-  const columns = useMemo(() => GROUPS(run), [run]);
-  return (
-    <Panel title={`Step ${step.step}`} flush note={<Button onPress={close}>Close</Button>}>
-      <div className={ui["panelBody"]}>
-        <Facts
-          facts={[
-            ["Outcome", <Status key="outcome" value={step.outcome} />],
-            ["Took", duration(step.seconds)],
-            ["From policy", step.policy_version === null ? "–" : String(step.policy_version)],
-            ["Made resources", step.resources_id ?? "–"],
-            ["Trained on", `${count(step.triplet_count)} calls of ${count(step.trajectory_count)} rollouts in ${count(step.group_count)} groups`],
-            ["In the log", <code key="place">{`training-steps/${step.log_partition} @ ${step.log_offset}`}</code>],
-          ]}
-        />
-      </div>
-      <Show query={groups}>{(rows) => <DataTable label={`Groups of step ${step.step}`} rows={rows} columns={columns} rowKey={(row) => row.group_id} empty="The step consumed no group." />}</Show>
-    </Panel>
-  );
 }

@@ -1,14 +1,15 @@
 /** What surrounds each page: the way to the others, how fresh the view is, and what to do when it wants a token. */
 
+import { useEffect, useState } from "react";
 import { useQuery } from "@tanstack/react-query";
-import { Link, Outlet, useSearch } from "@tanstack/react-router";
+import { Link, Outlet, useLocation, useSearch } from "@tanstack/react-router";
 
 import { useLive } from "../api/live";
 import { ApiError, readToken } from "../api/request";
 import { positionsQuery, silence } from "../api/runs";
 import { count, duration, percent } from "../format";
 import icon from "../icon.svg";
-import { Message } from "./basics";
+import { classes, Message } from "./basics";
 import styles from "./Layout.module.css";
 import { TokenForm } from "./TokenForm";
 
@@ -17,12 +18,13 @@ const OF_A_RUN = [
   ["/rollouts", "Rollouts"],
   ["/queue", "To score"],
   ["/training", "Training"],
+  ["/tools", "Tools and errors"],
   ["/resources", "Resources"],
   ["/losses", "Dropped"],
 ] as const;
 
 /** Pages that say something only about one run. */
-const NEED_A_RUN = ["/run", "/training", "/resources"];
+const NEED_A_RUN = ["/run", "/training", "/tools", "/resources"];
 
 const OF_ALL = [
   ["/processes", "Processes"],
@@ -34,6 +36,9 @@ export function Layout() {
   useLive();
   const { run } = useSearch({ strict: false });
   const search = run === undefined ? {} : { run };
+  const [isOpen, setOpen] = useState(false); // on a phone the menu is folded
+  const path = useLocation({ select: (location) => location.href });
+  useEffect(() => setOpen(false), [path]);
   return (
     <div className={styles["frame"]}>
       <a className={styles["skip"]} href="#main">
@@ -44,7 +49,10 @@ export function Layout() {
           <img src={icon} alt="" className={styles["mark"]} />
           Lightstream
         </Link>
-        <nav className={styles["nav"]} aria-label="Pages">
+        <button type="button" className={styles["menu"]} aria-expanded={isOpen} aria-controls="pages" onClick={() => setOpen(!isOpen)}>
+          Menu
+        </button>
+        <nav className={classes(styles["nav"], !isOpen && styles["folded"])} id="pages" aria-label="Pages">
           <ul>
             <li>
               <Link to="/" className={styles["link"] ?? ""} activeOptions={{ exact: true }}>

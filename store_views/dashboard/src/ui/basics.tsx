@@ -173,3 +173,19 @@ export function Spark({ values, label }: { values: readonly (number | null)[]; l
     </svg>
   );
 }
+
+/** Counts beside each other as bars without axes. */
+export function Bars({ values, label }: { values: readonly number[]; label: string }) {
+  const high = Math.max(1, ...values);
+  const width = 100 / Math.max(1, values.length);
+  return (
+    <svg className={classes(styles["spark"], styles["bars"])} viewBox="0 0 100 36" preserveAspectRatio="none" role="img" aria-label={label}>
+      <line x1="0" x2="100" y1="36" y2="36" stroke="var(--line-strong)" vectorEffect="non-scaling-stroke" />
+      {values.map((value, index) =>
+        value > 0 ? (
+          <rect key={index} x={index * width} width={width * 0.8} y={36 - (34 * value) / high} height={(34 * value) / high} fill="var(--bad)" />
+        ) : null,
+      )}
+    </svg>
+  );
+}
