@@ -19,7 +19,7 @@
 -- $answers: any value, for the last answer of each (`response_json`).
 -- $limit = 100: how many rows.
 WITH page AS (
-    SELECT rollout_id, run_id, mode, status, group_id, attempt_count, left(input_json, 400) AS input_json,
+    SELECT rollout_id, run_id, mode, status, group_id, attempt_count, left(input_json, 400) AS input_json, md5(input_json) AS task,
         enqueued_unix_nano, seconds
         , coalesce(CASE  -- where $sort is given
             ltrim($sort, '-') WHEN 'reward' THEN reward WHEN 'seconds' THEN seconds WHEN 'calls' THEN call_count  -- where $sort is given

@@ -195,8 +195,7 @@ export interface SqlSearch extends RunSearch {
 const sql = createRoute({
   getParentRoute: () => rootRoute,
   path: "/sql",
-  validateSearch: (search: Search): SqlSearch =>
-    known({ run: text(search, "run"), q: text(search, "q"), query: text(search, "query") }),
+  validateSearch: (search: Search): SqlSearch => known({ run: text(search, "run"), q: text(search, "q"), query: text(search, "query") }),
   component: lazyRouteComponent(() => part(() => import("./pages/Sql")), "Sql"),
 });
 
@@ -207,22 +206,7 @@ const settings = createRoute({
   component: lazyRouteComponent(() => part(() => import("./pages/Settings")), "Settings"),
 });
 
-const routeTree = rootRoute.addChildren([
-  runs,
-  run,
-  rollouts,
-  rollout,
-  group,
-  queue,
-  training,
-  tools,
-  task,
-  resources,
-  losses,
-  processes,
-  sql,
-  settings,
-]);
+const routeTree = rootRoute.addChildren([runs, run, rollouts, rollout, group, queue, training, tools, task, resources, losses, processes, sql, settings]);
 
 function parseSearch(search: string): Search {
   return Object.fromEntries(new URLSearchParams(search));

@@ -126,7 +126,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A page that may only ask its own host, and complain of nothing."""
+    """A page that may only ask its own host, and complain of nothing. A test asks for it after its server."""
     theme: Literal["light", "dark"] = getattr(request, "param", "light")
     context = browser.new_context(viewport={"width": 1360, "height": 900}, color_scheme=theme)
     context.set_default_timeout(PATIENCE_MS)

@@ -63,6 +63,8 @@ NOT_TRAINED = {
 """Reason -> run of which nothing trained for it."""
 FAILING, DISCARDED, STUCK = "failing", "discarded-step", "stuck"
 """Runs of which half the rollouts failed; whose last step was discarded; that nobody takes rollouts of."""
+COLLAPSED, COLLAPSED_STEPS = "collapsed", 6
+"""Run whose entropy falls to nothing, and in whose last step other weights answered than were trained."""
 
 XSS = (
     "<script>window.hacked = 1</script>",
@@ -442,6 +444,28 @@ def _alarming(log: Log, start: int) -> None:
     spec = RolloutSpec(rollout_id=f"{DISCARDED}-0", run_id=DISCARDED, input_json="1", enqueued_unix_nano=start)
     _arithmetic(log, spec, start, (2, 3), 1.0, 1, "")
     _step(log, spec, start, 0.0, "empty", StepOutcome.DISCARDED)
+    for number in range(1, COLLAPSED_STEPS + 1):
+        is_last = number == COLLAPSED_STEPS
+        metrics = {
+            "reward/mean": 0.5,
+            "actor/entropy": 2.0 / 4**number,
+            "actor/ppo_kl": 0.001,
+            "grad_norm": 1.0,
+            "logprob_diff_mean": 0.25 if is_last else 1.5e-7,
+            "batch/staleness_max": 6.0 if is_last else 1.0,
+            "tokens_per_second/update": 100.0 if is_last else 1_000.0,
+        }
+        at = start + 10 * number * SECOND
+        step = TrainingStep(
+            trainer_id=COLLAPSED,
+            run_id=COLLAPSED,
+            step=number,
+            steps_planned=10,
+            metrics=metrics,
+            started_unix_nano=at,
+            ended_unix_nano=at + SECOND,
+        )
+        log.write(TRAINING_STEPS, COLLAPSED, step)
     spec = RolloutSpec(rollout_id=f"{STUCK}-0", run_id=STUCK, input_json="1", enqueued_unix_nano=start)
     log.write(ROLLOUTS, spec.rollout_id, state_record(spec, RolloutStatus.QUEUING, start, None))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,8 @@ TABS_MAX = 150
 """From anything to anything on a page."""
 
 TRAINED = f"{RUN}-s6-g0-1"
+TASK = hashlib.md5(b"1", usedforsecurity=False).hexdigest()
+"""Of several runs."""
 PAGES = {
     "runs": "/",
     "run": f"/run?run={RUN}",
@@ -50,6 +54,8 @@ PAGES = {
     "group": f"/group?run={RUN}&id={RUN}-s6-g0",
     "queue": f"/queue?run={RUN}",
     "training": f"/training?run={RUN}&ema=0.6&step=6",
+    "tools": f"/tools?run={RUN}",
+    "task": f"/task?run={RUN}&id={TASK}",
     "resources": f"/resources?run={RUN}&id={RUN}-v6",
     "prompts": f"/resources?run={SEARCH}",
     "dropped": f"/losses?run={RUN}",
@@ -58,7 +64,7 @@ PAGES = {
     "settings": "/settings",
 }
 
-PICTURES = {f"{name}-light" for name in PAGES if name not in ("queue", "rollout", "training")} | {
+PICTURES = {f"{name}-light" for name in PAGES if name not in ("queue", "rollout", "task", "training")} | {
     "rollout-dark",
     "training-dark",
 }
@@ -351,6 +357,18 @@ def test_values_of_every_type_are_shown_exactly(page: Page, view_url: str) -> No
     answer = answered(page, view_url, f"SELECT {columns}")
     expect(answer).to_be_visible()
     assert dict(zip(EXACT, answer.locator("td").all_inner_texts(), strict=True)) == EXACT
+
+
+def test_an_answer_is_saved_with_every_row_and_exact_values(page: Page, view_url: str, tmp_path: Path) -> None:
+    statement = "SELECT range + 1764170000000000000 AS number, 'a,\"b' AS text FROM range(3000)"
+    answered(page, view_url, statement)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as CSV").click()
+    download.value.save_as(tmp_path / "answer.csv")
+    with (tmp_path / "answer.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["number"]) for row in rows] == [1764170000000000000 + number for number in range(3000)]
+    assert {row["text"] for row in rows} == {'a,"b'}
 
 
 def test_a_long_answer_is_scrolled_through(page: Page, view_url: str) -> None:

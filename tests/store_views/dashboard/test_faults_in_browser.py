@@ -13,7 +13,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptState, AttemptStatus, RolloutStatus
 from lightstream.schemas.topics import ROLLOUTS
 from tests.store_views.dashboard.conftest import open_page
-from tests.store_views.dashboard.run_records import FAILING, LOST, RUN, SEARCH, STUCK
+from tests.store_views.dashboard.run_records import COLLAPSED, FAILING, LOST, RUN, SEARCH, STUCK
 from tests.store_views.dashboard.sizes import at_each_width, expect_to_fit
 from tests.store_views.test_accounting import state
 
@@ -22,7 +22,9 @@ pytestmark = pytest.mark.dashboard
 PAGES = (
     "/", f"/run?run={RUN}", f"/rollouts?run={RUN}", f"/rollout?run={RUN}&id={RUN}-s2-g0-1", f"/group?id={RUN}-s2-g0",
     f"/queue?run={RUN}", f"/training?run={RUN}&step=3", f"/resources?run={SEARCH}", f"/losses?run={LOST}",
-    "/processes", "/sql?query=curve", "/settings", f"/run?run={FAILING}", "/rollout?id=nobody", "/rollout?id=fails",
+    f"/tools?run={RUN}", f"/training?run={RUN}&step=12", f"/run?run={COLLAPSED}",
+    f"/group?run={RUN}&id={RUN}-s12-g0", "/processes", "/sql?query=curve", "/settings",
+    f"/run?run={FAILING}", "/rollout?id=nobody", "/rollout?id=fails",
 )  # fmt: skip
 FRAME = '  File "/home/somebody/a/very/long/path/' + "deep/" * 30 + 'agent.py", line 12, in step\n    await call()\n'
 TRACEBACK = f"Traceback (most recent call last):\n{FRAME * 4}openai.InternalServerError: Error code: 503 {'x' * 300}"

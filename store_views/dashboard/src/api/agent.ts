@@ -24,7 +24,7 @@ export interface ToolRow {
 export const toolsQuery = (run: string) =>
   queryOptions({
     queryKey: ["tools", run],
-    queryFn: ({ signal }) => ask<ToolRow>(":tools", { run }, signal),
+    queryFn: ({ signal }) => ask(":tools", { run }, signal) as Promise<ToolRow[]>,
     meta: { reads: ["tools"] },
   });
 
@@ -44,7 +44,7 @@ export interface ErrorRow {
 export const errorsQuery = (run: string) =>
   queryOptions({
     queryKey: ["errors", run],
-    queryFn: ({ signal }) => ask<ErrorRow>(":errors", { run }, signal),
+    queryFn: ({ signal }) => ask(":errors", { run }, signal) as Promise<ErrorRow[]>,
     meta: { reads: ["attempts", "tools", "llm_calls"] },
   });
 
@@ -59,7 +59,7 @@ export interface StepChange {
 export const stepChangesQuery = (run: string, step: number, before: number) =>
   queryOptions({
     queryKey: ["step-changes", run, step, before],
-    queryFn: ({ signal }) => ask<StepChange>(":step-changes", { run, step, before }, signal),
+    queryFn: ({ signal }) => ask(":step-changes", { run, step, before }, signal) as Promise<StepChange[]>,
   });
 
 export interface TaskRow {
@@ -79,7 +79,7 @@ export interface TaskRow {
 export const taskQuery = (task: string) =>
   queryOptions({
     queryKey: ["task", task],
-    queryFn: ({ signal }) => ask<TaskRow>(":task", { task }, signal),
+    queryFn: ({ signal }) => ask(":task", { task }, signal) as Promise<TaskRow[]>,
     meta: { reads: ["rollouts", "trajectories"] },
   });
 
@@ -93,6 +93,6 @@ export interface RewardBin {
 export const rewardHistogramQuery = (run: string, mode: string | undefined) =>
   queryOptions({
     queryKey: ["reward-histogram", run, mode],
-    queryFn: ({ signal }) => ask<RewardBin>(":reward-histogram", { run, mode: mode || null }, signal),
+    queryFn: ({ signal }) => ask(":reward-histogram", { run, mode: mode || null }, signal) as Promise<RewardBin[]>,
     meta: { reads: ["trajectories"] },
   });

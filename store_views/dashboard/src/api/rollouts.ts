@@ -34,6 +34,8 @@ export interface RolloutRow {
   group_id: string | null;
   attempt_count: number;
   input_json: string;
+  /** Hash of the input. */
+  task: string;
   enqueued_unix_nano: string;
   seconds: number | null;
   reward: number | null;
@@ -70,7 +72,7 @@ function after(page: readonly RolloutRow[], limit: number): Cursor | null {
 export const rolloutsQuery = (filters: RolloutFilters) =>
   infiniteQueryOptions({
     queryKey: ["rollouts", filters],
-    queryFn: ({ pageParam, signal }) => ask<RolloutRow>(":rollouts", given(filters, pageParam, PAGE_ROWS), signal),
+    queryFn: ({ pageParam, signal }) => ask(":rollouts", given(filters, pageParam, PAGE_ROWS), signal) as Promise<RolloutRow[]>,
     initialPageParam: null as Cursor | null,
     getNextPageParam: (page): Cursor | null => after(page, PAGE_ROWS),
     placeholderData: keepPreviousData,
@@ -84,7 +86,7 @@ export async function allRollouts(filters: RolloutFilters): Promise<RolloutRow[]
   const rows: RolloutRow[] = [];
   let cursor: Cursor | null = null;
   do {
-    const page: RolloutRow[] = await ask<RolloutRow>(":rollouts", given({ ...filters, answers: "1" }, cursor, EXPORTED_AT_ONCE));
+    const page: RolloutRow[] = await (ask(":rollouts", given({ ...filters, answers: "1" }, cursor, EXPORTED_AT_ONCE)) as Promise<RolloutRow[]>);
     rows.push(...page);
     cursor = after(page, EXPORTED_AT_ONCE);
   } while (cursor);
@@ -221,10 +223,10 @@ export const spansQuery = (rollout: string) =>
     queryFn: async ({ signal, client, queryKey }): Promise<SpanSkeleton> => {
       const had = client.getQueryData<SpanSkeleton>(queryKey);
       if (had) {
-        const [now] = await ask<{ count: number }>(":span-count", { rollout }, signal);
+        const [now] = await (ask(":span-count", { rollout }, signal) as Promise<{ count: number }[]>);
         if (now?.count === had.spans.length) return had;
       }
-      const rows = await ask<SpanRow & { origin: string | null }>(":spans", { rollout }, signal);
+      const rows = await (ask(":spans", { rollout }, signal) as Promise<(SpanRow & { origin: string | null })[]>);
       return { origin_unix_nano: rows[0]?.origin ?? "0", spans: rows };
     },
     meta: { reads: ["spans"] },
@@ -261,7 +263,7 @@ export const spanQuery = (rollout: string, span: SpanRow | undefined) =>
     queryFn: async ({ signal }) => {
       if (!span) return null;
       const place = { partition: span.log_partition, offset: span.log_offset };
-      return (await ask<SpanDetail>(":span", { rollout, span: span.span_id, ...place }, signal))[0] ?? null;
+      return (await (ask(":span", { rollout, span: span.span_id, ...place }, signal) as Promise<SpanDetail[]>))[0] ?? null;
     },
     enabled: span !== undefined,
     staleTime: Infinity,
@@ -287,7 +289,7 @@ export interface TokenRow {
 export const tokensQuery = (rollout: string, span: string) =>
   queryOptions({
     queryKey: ["tokens", rollout, span],
-    queryFn: ({ signal }) => ask<TokenRow>(":tokens", { rollout, span }, signal),
+    queryFn: ({ signal }) => ask(":tokens", { rollout, span }, signal) as Promise<TokenRow[]>,
     staleTime: Infinity,
   });
 
@@ -316,7 +318,7 @@ export interface Figures {
 export const rolloutFiguresQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["rollout-figures", rollout],
-    queryFn: async ({ signal }) => (await ask<Figures>(":rollout-figures", { rollout }, signal))[0] ?? null,
+    queryFn: async ({ signal }) => (await (ask(":rollout-figures", { rollout }, signal) as Promise<Figures[]>))[0] ?? null,
     meta: { reads: ["trajectories", "trained"] },
   });
 
@@ -343,6 +345,6 @@ export interface MessageRow {
 export const conversationQuery = (rollout: string, span: string | null = null) =>
   queryOptions({
     queryKey: ["conversation", rollout, span],
-    queryFn: ({ signal }) => ask<MessageRow>(":conversation", { rollout, span }, signal),
+    queryFn: ({ signal }) => ask(":conversation", { rollout, span }, signal) as Promise<MessageRow[]>,
     meta: { reads: ["spans", "trajectories"] },
   });

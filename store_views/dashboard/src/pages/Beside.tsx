@@ -48,8 +48,10 @@ export function Beside({ rollouts, a, b, onChoose }: BesideProps) {
 
 function Pair({ one, other }: { one: Candidate; other: Candidate }) {
   const queries = [useQuery(conversationQuery(one.rollout_id)), useQuery(conversationQuery(other.rollout_id))] as const;
-  const turns = useMemo(() => queries.map((query) => turnsOf(query.data ?? [])), [queries[0].data, queries[1].data]);
-  const [left = [], right = []] = turns;
+  const [{ data: ofOne }, { data: ofOther }] = queries;
+  const left = useMemo(() => turnsOf(ofOne ?? []), [ofOne]);
+  const right = useMemo(() => turnsOf(ofOther ?? []), [ofOther]);
+  const turns = [left, right];
   const differs = queries.every((query) => query.data) ? firstDifference(left, right) : undefined;
   const isAlike = queries.every((query) => query.data) && differs === undefined;
   return (
@@ -65,7 +67,13 @@ function Pair({ one, other }: { one: Candidate; other: Candidate }) {
               {`: reward ${figure(rollout.reward)}${rollout.policy_version === null ? "" : `, policy ${rollout.policy_version}`}`}
             </h3>
             <Show query={queries[index] ?? queries[0]}>
-              {() => (turns[index]?.length ? <Turns turns={turns[index] ?? []} rollout={rollout.rollout_id} differs={differs} /> : <Message title="No message of an LLM call was recorded." />)}
+              {() =>
+                turns[index]?.length ? (
+                  <Turns turns={turns[index] ?? []} rollout={rollout.rollout_id} differs={differs} />
+                ) : (
+                  <Message title="No message of an LLM call was recorded." />
+                )
+              }
             </Show>
           </section>
         ))}

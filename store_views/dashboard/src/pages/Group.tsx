@@ -22,9 +22,7 @@ export function Group() {
         <p>One task, tried several times. A rollout is reinforced by how much better it was than the mean of its group.</p>
       </div>
       <Show query={query}>
-        {(members) =>
-          members.length === 0 ? <Message title="The view knows no rollout of this group." /> : <Members members={members} />
-        }
+        {(members) => (members.length === 0 ? <Message title="The view knows no rollout of this group." /> : <Members members={members} />)}
       </Show>
     </>
   );

@@ -74,7 +74,11 @@ export function RolloutHead({ found, children }: { found: Explained; children: R
           </section>
           <section aria-label="Answer">
             <h3>The last answer</h3>
-            {answerText(own?.response_json ?? null) ? <Text>{answerText(own?.response_json ?? null)}</Text> : <p className={ui["muted"]}>No answer recorded.</p>}
+            {answerText(own?.response_json ?? null) ? (
+              <Text>{answerText(own?.response_json ?? null)}</Text>
+            ) : (
+              <p className={ui["muted"]}>No answer recorded.</p>
+            )}
           </section>
         </div>
       </Panel>
@@ -95,7 +99,10 @@ function figuresOf(found: Explained, figures: Figures | null): [string, ReactNod
     ["Step", figures?.step == null ? "–" : count(figures.step)],
     ["Policy", first === null || last === null ? "–" : first === last ? count(first) : `${count(first)} to ${count(last)}`],
     ["Calls", count(found.calls.length)],
-    ["Tokens", `${figures?.prompt_tokens == null ? "–" : count(figures.prompt_tokens)} → ${figures?.response_tokens == null ? "–" : count(figures.response_tokens)}`],
+    [
+      "Tokens",
+      `${figures?.prompt_tokens == null ? "–" : count(figures.prompt_tokens)} → ${figures?.response_tokens == null ? "–" : count(figures.response_tokens)}`,
+    ],
     ["Cost", cost === null ? "–" : `$ ${figure(cost)}`],
     ["Took", duration(found.rollout.seconds)],
   ];

@@ -24,7 +24,14 @@ function SpanPlace({ partition, offset }: { partition: number | null; offset: nu
 export function Calls({ found }: { found: Explained }) {
   return (
     <Panel title="LLM calls" flush note={plural(found.calls.length, "call")}>
-      <DataTable label="LLM calls" atFirst={CALLS_AT_FIRST} rows={found.calls} columns={CALLS} rowKey={(_, index) => String(index)} empty="No LLM call was recorded." />
+      <DataTable
+        label="LLM calls"
+        atFirst={CALLS_AT_FIRST}
+        rows={found.calls}
+        columns={CALLS}
+        rowKey={(_, index) => String(index)}
+        empty="No LLM call was recorded."
+      />
     </Panel>
   );
 }
@@ -126,48 +133,64 @@ export function Rewards({ found }: { found: Explained }) {
   );
 }
 
+interface LossRow {
+  reason: string;
+  detail: string;
+  meaning: string | undefined;
+  span_id: string;
+  log_partition: number | null;
+  log_offset: number | null;
+}
+
+/** What is no training data, and, folded, what is worth a note and cost nothing. */
 export function Losses({ found }: { found: Explained }) {
   const meanings = useQuery(meaningsQuery).data;
-  const rows = [
+  const rows: LossRow[] = [
     ...found.dropped.map((row) => ({ ...row, meaning: meanings?.drops[row.reason] })),
-    ...found.notes.map((row) => ({ ...row, log_partition: null, log_offset: null, meaning: meanings?.notes[row.reason] })),
     ...found.shared.map((row) => ({ ...row, meaning: "The span was logged under several rollouts." })),
   ];
-  if (rows.length === 0) return null;
+  const notes: LossRow[] = found.notes.map((row) => ({ ...row, log_partition: null, log_offset: null, meaning: meanings?.notes[row.reason] }));
+  if (rows.length + notes.length === 0) return null;
   return (
-    <Panel title="Dropped, and oddities" flush>
-      <DataTable
-        label="Dropped, and oddities"
-        atFirst={CALLS_AT_FIRST}
-        rows={rows}
-        rowKey={(_, index) => String(index)}
-        columns={[
-          { id: "reason", header: "Reason", cell: (row) => <code>{row.reason}</code> },
-          {
-            id: "meaning",
-            header: "Meaning",
-            cell: (row) => (
-              <>
-                <Prose>{row.meaning ?? ""}</Prose>
-                {row.detail && <div className={ui["muted"]}>{row.detail}</div>}
-              </>
-            ),
-          },
-          {
-            id: "span",
-            header: "Span",
-            cell: (row) => (
-              <>
-                <code>{row.span_id.slice(0, 8)}</code>
-                <SpanPlace partition={row.log_partition} offset={row.log_offset} />
-              </>
-            ),
-          },
-        ]}
-      />
+    <Panel title={rows.length > 0 ? "Dropped, and oddities" : "Notes"} flush>
+      {rows.length > 0 && <LossTable label="Dropped, and oddities" rows={rows} />}
+      {notes.length > 0 && (
+        <details className={ui["panelBody"]}>
+          <summary>{`${plural(notes.length, "note")}: nothing is lost by them`}</summary>
+          <LossTable label="Notes" rows={notes} />
+        </details>
+      )}
     </Panel>
   );
 }
+
+function LossTable({ label, rows }: { label: string; rows: LossRow[] }) {
+  return <DataTable label={label} atFirst={CALLS_AT_FIRST} rows={rows} columns={LOSSES} rowKey={(_, index) => String(index)} />;
+}
+
+const LOSSES: Column<LossRow>[] = [
+  { id: "reason", header: "Reason", cell: (row) => <code>{row.reason}</code> },
+  {
+    id: "meaning",
+    header: "Meaning",
+    cell: (row) => (
+      <>
+        <Prose>{row.meaning ?? ""}</Prose>
+        {row.detail && <div className={ui["muted"]}>{row.detail}</div>}
+      </>
+    ),
+  },
+  {
+    id: "span",
+    header: "Span",
+    cell: (row) => (
+      <>
+        <code>{row.span_id.slice(0, 8)}</code>
+        <SpanPlace partition={row.log_partition} offset={row.log_offset} />
+      </>
+    ),
+  },
+];
 
 export function Segments({ found }: { found: Explained }) {
   if (found.segments.length === 0) return null;

@@ -20,8 +20,7 @@ export function Rollouts() {
   const query = useInfiniteQuery(rolloutsQuery(filters));
   const rows = useMemo(() => query.data?.pages.flat() ?? [], [query.data]);
   const change = useCallback(
-    (changed: RolloutFilters) =>
-      void navigate({ to: "/rollouts", search: { ...filters, ...changed }, replace: true }),
+    (changed: RolloutFilters) => void navigate({ to: "/rollouts", search: { ...filters, ...changed }, replace: true }),
     [filters, navigate],
   );
   return (
@@ -56,7 +55,14 @@ export function Rollouts() {
               </div>
             ) : (
               <>
-                <DataTable label="Rollouts" rows={rows} columns={columnsFor(filters)} rowKey={(row) => row.rollout_id} atFirst={rows.length} sorting={{ by: filters.sort, onSort: (sort) => change({ sort }) }} />
+                <DataTable
+                  label="Rollouts"
+                  rows={rows}
+                  columns={columnsFor(filters)}
+                  rowKey={(row) => row.rollout_id}
+                  atFirst={rows.length}
+                  sorting={{ by: filters.sort, onSort: (sort) => change({ sort }) }}
+                />
                 <div className={ui["more"]}>
                   {query.hasNextPage ? (
                     <Button onPress={() => void query.fetchNextPage()} isDisabled={query.isFetchingNextPage}>
@@ -131,7 +137,17 @@ const ANSWER: Column<RolloutRow> = {
 };
 
 const OTHERS: Column<RolloutRow>[] = [
-  { id: "task", header: "Task", cell: (row) => <div className={ui["clip"]}>{taskLine(row.input_json)}</div> },
+  {
+    id: "task",
+    header: "Task",
+    cell: (row) => (
+      <div className={ui["clip"]}>
+        <Link to="/task" search={{ run: row.run_id, id: row.task }} title="The task in every run">
+          {taskLine(row.input_json)}
+        </Link>
+      </div>
+    ),
+  },
   { id: "status", header: "Status", cell: (row) => <Status value={row.status} /> },
   { id: "reward", sortable: true, header: "Reward", number: true, cell: (row) => figure(row.reward) },
   {

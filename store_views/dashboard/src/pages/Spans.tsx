@@ -93,8 +93,7 @@ function SpanDetails({ found, span }: { found: Explained; span: SpanRow }) {
   const query = useQuery(spanQuery(rollout, span));
   const search = useSearch({ from: "/rollout" });
   const navigate = useNavigate();
-  const showTab = (tab: string) =>
-    void navigate({ to: "/rollout", search: (known) => ({ ...known, tab }), replace: true, resetScroll: false });
+  const showTab = (tab: string) => void navigate({ to: "/rollout", search: (known) => ({ ...known, tab }), replace: true, resetScroll: false });
   const call = found.calls.find((one) => one.span_id === span.span_id);
   return (
     <div className={own["details"]}>

@@ -47,7 +47,9 @@ export function Step({ run, step, steps, before, onBefore, close }: StepProps) {
       {other && <Changes run={run} step={step} other={other} steps={steps} onBefore={onBefore} />}
       <Panel title={`Its groups, the lowest reward first`} flush>
         <Show query={groups}>
-          {(rows) => <DataTable label={`Groups of step ${step.step}`} rows={rows} columns={columns} rowKey={(row) => row.group_id} empty="The step consumed no group." />}
+          {(rows) => (
+            <DataTable label={`Groups of step ${step.step}`} rows={rows} columns={columns} rowKey={(row) => row.group_id} empty="The step consumed no group." />
+          )}
         </Show>
       </Panel>
     </>
@@ -79,7 +81,9 @@ function Changes({ run, step, other, steps, onBefore }: ChangesProps) {
         />
       }
     >
-      <Show query={query}>{() => <DataTable label={`What changed since step ${other.step}`} rows={rows} columns={columns} rowKey={(row) => `${row.kind} ${row.name}`} />}</Show>
+      <Show query={query}>
+        {() => <DataTable label={`What changed since step ${other.step}`} rows={rows} columns={columns} rowKey={(row) => `${row.kind} ${row.name}`} />}
+      </Show>
     </Panel>
   );
 }

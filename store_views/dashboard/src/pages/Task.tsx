@@ -72,11 +72,24 @@ function tries(rows: readonly TaskRow[]): Tried[] {
 const mean = (values: number[]) => (values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length);
 
 const BY_POLICY: Column<Tried>[] = [
-  { id: "run", header: "Run", cell: (row) => <Link to="/run" search={{ run: row.run }}>{row.run || "no run named"}</Link> },
+  {
+    id: "run",
+    header: "Run",
+    cell: (row) => (
+      <Link to="/run" search={{ run: row.run }}>
+        {row.run || "no run named"}
+      </Link>
+    ),
+  },
   { id: "policy", header: "Policy", number: true, cell: (row) => (row.policy === null ? "–" : count(row.policy)) },
   { id: "rollouts", header: "Rollouts", number: true, cell: (row) => count(row.rollouts) },
   { id: "reward", header: "Mean reward", number: true, cell: (row) => figure(mean(row.rewards)) },
-  { id: "range", header: "Lowest to highest", number: true, cell: (row) => (row.rewards.length === 0 ? "–" : `${figure(Math.min(...row.rewards))} to ${figure(Math.max(...row.rewards))}`) },
+  {
+    id: "range",
+    header: "Lowest to highest",
+    number: true,
+    cell: (row) => (row.rewards.length === 0 ? "–" : `${figure(Math.min(...row.rewards))} to ${figure(Math.max(...row.rewards))}`),
+  },
 ];
 
 function ByPolicy({ rows }: { rows: readonly TaskRow[] }) {

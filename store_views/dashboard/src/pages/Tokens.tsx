@@ -25,8 +25,7 @@ export function Tokens({ rollout, span }: { rollout: string; span: string }) {
   const { colour } = useSearch({ from: "/rollout" });
   const navigate = useNavigate();
   const by = COLOURINGS.find(([name]) => name === colour)?.[0] ?? "logprob";
-  const setBy = (colour: string) =>
-    void navigate({ to: "/rollout", search: (known) => ({ ...known, colour }), replace: true, resetScroll: false });
+  const setBy = (colour: string) => void navigate({ to: "/rollout", search: (known) => ({ ...known, colour }), replace: true, resetScroll: false });
   return (
     <Show query={query}>
       {(rows) =>
@@ -54,8 +53,7 @@ function Call({ row, figures, by }: { row: TokenRow; figures: Figures | null; by
     <>
       <div className={styles["legend"]}>
         <span>
-          {plural(prompt.length, "prompt token")}, {plural(row.response_token_ids.length, "response token")} of which the policy sampled{" "}
-          {count(sampled)}
+          {plural(prompt.length, "prompt token")}, {plural(row.response_token_ids.length, "response token")} of which the policy sampled {count(sampled)}
         </span>
         <span>reward of the call {figure(row.reward)}</span>
         {figures && figures.above_mean !== null && <span>{comparedText(figures.above_mean, figures.divided)}</span>}
@@ -108,7 +106,7 @@ function comparedText(aboveMean: number, divided: number | null): string {
   return divided === null ? difference : `${difference}; divided by the group's standard deviation, as the run's GRPO does: ${signed(divided)}`;
 }
 
-  function signed(value: number): string {
+function signed(value: number): string {
   return `${value > 0 ? "+" : ""}${figure(value)}`;
 }
 

@@ -24,9 +24,7 @@ export function Tools() {
         <p>What the agents used and what failed, with the reward of the rollouts that it happened in.</p>
       </div>
       <Panel title="Tools" flush note={tools.data && plural(tools.data.length, "tool")}>
-        <Show query={tools}>
-          {(rows) => <DataTable label="Tools" rows={rows} columns={columns[0]} rowKey={(row) => row.tool_name} empty={<NoTools />} />}
-        </Show>
+        <Show query={tools}>{(rows) => <DataTable label="Tools" rows={rows} columns={columns[0]} rowKey={(row) => row.tool_name} empty={<NoTools />} />}</Show>
       </Panel>
       <Panel title="Errors" flush note={errors.data && plural(errors.data.length, "kind")}>
         <Show query={errors}>
@@ -96,7 +94,11 @@ const errorColumns = (run: string): Column<ErrorRow>[] => [
   },
   { id: "count", header: "Times", number: true, cell: (row) => count(row.count) },
   { id: "rollouts", header: "Rollouts", number: true, cell: (row) => count(row.rollouts) },
-  { id: "when", header: "Over the time of the run", cell: (row) => <Bars values={row.counts} label={`${plural(row.count, "time")} over the time of the run`} /> },
+  {
+    id: "when",
+    header: "Over the time of the run",
+    cell: (row) => <Bars values={row.counts} label={`${plural(row.count, "time")} over the time of the run`} />,
+  },
   { id: "last", header: "Last", cell: (row) => <Ago nanos={row.last_unix_nano} /> },
   {
     id: "example",

@@ -11,6 +11,7 @@ import { Button, Message, Panel, Show } from "../ui/basics";
 import { Chart, type Line } from "../ui/Chart";
 import { DataTable } from "../ui/DataTable";
 import { Select } from "../ui/Select";
+import { comparedAs, runsOf } from "./compared";
 import styles from "./pages.module.css";
 import { Step } from "./Step";
 
@@ -21,7 +22,16 @@ const SMOOTHINGS = [
   ["0.97", "0.97"],
 ] as const;
 
-const SHOWN_BELOW = ["loss", "grad_norm", "actor/entropy", "actor/ppo_kl", "logprob_diff_max", "response_tokens/mean", "groups/without_signal", "seconds/update"];
+const SHOWN_BELOW = [
+  "loss",
+  "grad_norm",
+  "actor/entropy",
+  "actor/ppo_kl",
+  "logprob_diff_max",
+  "response_tokens/mean",
+  "groups/without_signal",
+  "seconds/update",
+];
 
 /** Exponential moving average without the bias of its start: each point weighs what came before by `weight`. */
 function smooth(values: readonly (number | null)[], weight: number): (number | null)[] {
@@ -38,29 +48,15 @@ function smooth(values: readonly (number | null)[], weight: number): (number | n
 /** As many as there are colours. */
 const BESIDE_MAX = 5;
 
-/** The other runs of an address: the name of one, or several as JSON, since a name may be any text. */
-function runsOf(compare: string | undefined): string[] {
-  if (!compare) return [];
-  try {
-    const several: unknown = JSON.parse(compare);
-    return Array.isArray(several) ? [...new Set(several.filter((id) => typeof id === "string"))] : [compare];
-  } catch {
-    return [compare];
-  }
-}
-
-function addressOf(ids: string[]): string | undefined {
-  return ids.length > 1 || ids[0]?.startsWith("[") ? JSON.stringify(ids) : ids[0];
-}
-
 export function Training() {
   const search = useSearch({ from: "/training" });
   const { run = "", metric = "reward/mean", ema = "0", compare, step } = search;
   const navigate = useNavigate();
-  const change = (changed: TrainingSearch) =>
-    void navigate({ to: "/training", search: { ...search, ...changed }, replace: true, resetScroll: false });
-  const beside = runsOf(compare).filter((id) => id !== run).slice(0, BESIDE_MAX);
-  const compareWith = (ids: string[]) => change({ compare: addressOf(ids) });
+  const change = (changed: TrainingSearch) => void navigate({ to: "/training", search: { ...search, ...changed }, replace: true, resetScroll: false });
+  const beside = runsOf(compare)
+    .filter((id) => id !== run)
+    .slice(0, BESIDE_MAX);
+  const compareWith = (ids: string[]) => change({ compare: comparedAs(ids) });
   const runs = [run, ...beside];
   const queries = useQueries({ queries: runs.map((id) => stepsQuery(id)) });
   const others = useQuery(runsQuery);
@@ -76,12 +72,20 @@ export function Training() {
         <p>What each committed step reported. A click on a step lists its groups.</p>
       </div>
       <div className={styles["filters"]}>
-        <Select label="Curve" value={metric} options={(metrics.length > 0 ? metrics : [metric]).map((name) => [name, name])} onChange={(value) => change({ metric: value })} />
+        <Select
+          label="Curve"
+          value={metric}
+          options={(metrics.length > 0 ? metrics : [metric]).map((name) => [name, name])}
+          onChange={(value) => change({ metric: value })}
+        />
         <Select label="Smoothing (EMA)" value={ema} options={SMOOTHINGS} onChange={(value) => change({ ema: value === "0" ? undefined : value })} />
         <Select
           label="Beside"
           value=""
-          options={[["", beside.length === 0 ? "no other run" : "another run"], ...(others.data ?? []).filter((row) => row.run_id && !runs.includes(row.run_id)).map((row) => [row.run_id, row.run_id] as const)]}
+          options={[
+            ["", beside.length === 0 ? "no other run" : "another run"],
+            ...(others.data ?? []).filter((row) => row.run_id && !runs.includes(row.run_id)).map((row) => [row.run_id, row.run_id] as const),
+          ]}
           onChange={(value) => value && compareWith([...beside, value].slice(-BESIDE_MAX))}
         />
         {beside.map((id) => (
@@ -93,12 +97,18 @@ export function Training() {
       {beside.map((id) => (
         <Differences key={id} run={run} other={id} />
       ))}
-      {queries.map((query, index) => (query.error ? <Show key={index} query={query}>{() => null}</Show> : null))}
+      {queries.map((query, index) =>
+        query.error ? (
+          <Show key={index} query={query}>
+            {() => null}
+          </Show>
+        ) : null,
+      )}
       {own.length === 0 && queries[0]?.isSuccess ? (
         <Message title="No training step of this run has been committed yet." />
       ) : (
         <Panel title={metric}>
-          <Curves runs={runs} steps={steps} metric={metric} ema={Number(ema)} height={300} onPick={(value) => change({ step: value })} />
+          <Curves runs={runs} steps={steps} metric={metric} ema={Number(ema)} height={300} marked={step} onPick={(value) => change({ step: value })} />
         </Panel>
       )}
       {shown && (
@@ -114,7 +124,7 @@ export function Training() {
       <div className={styles["charts"]}>
         {SHOWN_BELOW.filter((name) => name !== metric && metrics.includes(name)).map((name) => (
           <Panel key={name} title={name} note={figure(own.at(-1)?.metrics[name])}>
-            <Curves runs={runs} steps={steps} metric={name} ema={Number(ema)} height={130} onPick={(value) => change({ step: value })} />
+            <Curves runs={runs} steps={steps} metric={name} ema={Number(ema)} height={130} marked={step} onPick={(value) => change({ step: value })} />
           </Panel>
         ))}
       </div>
@@ -149,10 +159,11 @@ interface CurvesProps {
   metric: string;
   ema: number;
   height: number;
+  marked: number | undefined;
   onPick: (step: number) => void;
 }
 
-function Curves({ runs, steps, metric, ema, height, onPick }: CurvesProps) {
+function Curves({ runs, steps, metric, ema, height, marked, onPick }: CurvesProps) {
   const { x, lines } = useMemo(() => {
     const numbers = [...new Set(steps.flat().map((row) => row.step))].sort((one, other) => one - other);
     const drawn = runs.flatMap((run, index): Line[] => {
@@ -167,5 +178,5 @@ function Curves({ runs, steps, metric, ema, height, onPick }: CurvesProps) {
     });
     return { x: numbers, lines: drawn };
   }, [runs, steps, metric, ema]);
-  return <Chart label={metric} x={x} lines={lines} height={height} onPick={onPick} />;
+  return <Chart label={metric} x={x} lines={lines} height={height} marked={marked} onPick={onPick} />;
 }

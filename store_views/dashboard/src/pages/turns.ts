@@ -110,10 +110,15 @@ export function answerText(json: string | null): string {
   const parsed = parse(json) as { content?: unknown; tool_calls?: unknown; text?: unknown } | string | null | undefined;
   if (!parsed || typeof parsed !== "object") return typeof parsed === "string" ? parsed : json;
   const { content } = parsed;
-  const parts = Array.isArray(content) ? content.map((part: { text?: unknown } | null) => (typeof part?.text === "string" ? part.text : JSON.stringify(part))) : [];
+  const parts = Array.isArray(content)
+    ? content.map((part: { text?: unknown } | null) => (typeof part?.text === "string" ? part.text : JSON.stringify(part)))
+    : [];
   const text = typeof content === "string" ? content : parts.join("\n");
   const tools = toolsOf(parsed.tool_calls ? JSON.stringify(parsed.tool_calls) : null).map(([, use]) => `${use.name}(${use.given})`);
-  return [text, ...tools].filter(Boolean).join("\n") || (content == null && !parsed.tool_calls && Object.keys(parsed).some((key) => key !== "role" && key !== "content") ? json : "");
+  return (
+    [text, ...tools].filter(Boolean).join("\n") ||
+    (content == null && !parsed.tool_calls && Object.keys(parsed).some((key) => key !== "role" && key !== "content") ? json : "")
+  );
 }
 
 /** Place of the first turn in which two conversations differ, by role, text and tools; undefined where they are alike. */

@@ -1,6 +1,6 @@
 /** What surrounds each page: the way to the others, how fresh the view is, and what to do when it wants a token. */
 
-import { useEffect, useState } from "react";
+import { useState } from "react";
 import { useQuery } from "@tanstack/react-query";
 import { Link, Outlet, useLocation, useSearch } from "@tanstack/react-router";
 
@@ -36,9 +36,9 @@ export function Layout() {
   useLive();
   const { run } = useSearch({ strict: false });
   const search = run === undefined ? {} : { run };
-  const [isOpen, setOpen] = useState(false); // on a phone the menu is folded
   const path = useLocation({ select: (location) => location.href });
-  useEffect(() => setOpen(false), [path]);
+  const [openAt, setOpenAt] = useState<string | null>(null); // on a phone the menu is folded, and again on the next page
+  const isOpen = openAt === path;
   return (
     <div className={styles["frame"]}>
       <a className={styles["skip"]} href="#main">
@@ -49,7 +49,7 @@ export function Layout() {
           <img src={icon} alt="" className={styles["mark"]} />
           Lightstream
         </Link>
-        <button type="button" className={styles["menu"]} aria-expanded={isOpen} aria-controls="pages" onClick={() => setOpen(!isOpen)}>
+        <button type="button" className={styles["menu"]} aria-expanded={isOpen} aria-controls="pages" onClick={() => setOpenAt(isOpen ? null : path)}>
           Menu
         </button>
         <nav className={classes(styles["nav"], !isOpen && styles["folded"])} id="pages" aria-label="Pages">
@@ -102,8 +102,7 @@ function TokenWanted() {
   return (
     <Message bad title={had ? "The view no longer takes this tab's token." : "The view asks for its token."}>
       <span>
-        {had ? "It was changed, or the view was started with another. " : ""}It is the value of <code>LIGHTSTREAM_VIEW_TOKEN</code> where the
-        view was started.
+        {had ? "It was changed, or the view was started with another. " : ""}It is the value of <code>LIGHTSTREAM_VIEW_TOKEN</code> where the view was started.
       </span>
       <TokenForm />
     </Message>
@@ -137,8 +136,7 @@ function Freshness() {
   else if (error) said = "The view does not answer.";
   else if (data?.rebuilding) said = `Reading the log: ${percent(data.rebuilding.records_done, data.rebuilding.records_total)}`;
   else if (data && silence(data)) said = "Kafka does not answer.";
-  else if (data)
-    said = data.lag_records === 0 ? "Up to date with the log" : `${count(data.lag_records)} records behind the log`;
+  else if (data) said = data.lag_records === 0 ? "Up to date with the log" : `${count(data.lag_records)} records behind the log`;
   return (
     <div className={styles["foot"]} role="status">
       {said}

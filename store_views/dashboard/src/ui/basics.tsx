@@ -125,11 +125,7 @@ export function Text({ children }: { children: string }) {
       <pre className={styles["text"]} tabIndex={0}>
         {shown}
       </pre>
-      {shown.length < children.length && (
-        <Button onPress={() => setWhole(true)}>
-          Show all {children.length.toLocaleString("en-US")} characters
-        </Button>
-      )}
+      {shown.length < children.length && <Button onPress={() => setWhole(true)}>Show all {children.length.toLocaleString("en-US")} characters</Button>}
     </>
   );
 }
@@ -163,13 +159,7 @@ export function Spark({ values, label }: { values: readonly (number | null)[]; l
   });
   return (
     <svg className={styles["spark"]} viewBox="0 0 100 36" preserveAspectRatio="none" role="img" aria-label={label}>
-      <polyline
-        points={points.join(" ")}
-        fill="none"
-        stroke="var(--series-1)"
-        strokeWidth="1.6"
-        vectorEffect="non-scaling-stroke"
-      />
+      <polyline points={points.join(" ")} fill="none" stroke="var(--series-1)" strokeWidth="1.6" vectorEffect="non-scaling-stroke" />
     </svg>
   );
 }
