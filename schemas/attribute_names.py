@@ -12,6 +12,9 @@ RESPONSE_TOKEN_IDS = "lightstream.response_token_ids"
 RESPONSE_LOGPROBS = "lightstream.response_logprobs"
 CHOICE_INDEX = "lightstream.llm_call.choice_index"
 """Of a recorded call: which choice of its answer the span tells of."""
+RESEND_COUNT = "http.request.resend_count"
+"""Of the proxy's record: the client sent the request before, this many times, and had no answer (OpenTelemetry's name
+for HTTP)."""
 TRUNCATED = "lightstream.truncated"
 """List of what was cut out of a span that was over the record limit, each with its size."""
 

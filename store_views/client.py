@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import httpx
 
 from lightstream.runtime.http.client import Retries, reason_of
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.kafka import Position
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
@@ -223,10 +224,10 @@ class AsyncViewClient:
 
 
 def _headers(settings: Settings, lane: str) -> dict[str, str]:
-    token = settings.view_token
+    token = token_of(settings, "view_token")
     # What is near is not worth compressing.
     return {LANE_HEADER: lane, "accept-encoding": "identity"} | (
-        {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
+        {} if token is None else {"authorization": f"Bearer {token}"}
     )
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import NotFoundError, ServiceUnavailableError, StoreError
 from lightstream.schemas.types import NamedResources, ResourcesUpdate
@@ -49,8 +50,7 @@ class AgentLightningClient:
         settings: Settings | None = None,
     ) -> None:
         settings = settings or Settings.load()
-        if token is None and settings.store_token is not None:
-            token = settings.store_token.get_secret_value()
+        token = token_of(settings, "store_token") if token is None else token
         self.endpoint = endpoint
         self.poll_interval = poll_interval
         self.timeout = timeout

@@ -19,6 +19,7 @@ from lightstream.runtime.clock import Clock, SystemClock
 from lightstream.runtime.http.access import Access, access_of, bearer_token
 from lightstream.runtime.http.attempt_keys import attempt_secret, is_attempt_key, is_key_of
 from lightstream.runtime.http.door import Door
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.http.server import BodyTooLargeError, ClientGoneError, client_gone
 from lightstream.runtime.http.tokens import INGEST, READ
 from lightstream.runtime.kafka import Publisher
@@ -58,8 +59,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 def proxy_access(settings: Settings) -> Access:
     """The tokens of which clients send one as their API key, if the settings name any."""
-    tokens = [] if settings.proxy_token is None else [settings.proxy_token.get_secret_value()]
-    return access_of(settings, *tokens)
+    return access_of(settings, token_of(settings, "proxy_token"))
 
 
 def create_app(

@@ -44,7 +44,7 @@ class Call:
         caller: whose it is.
         dialect: the interface that the agent speaks.
         run_seed: seed of the run that it belongs to, where the URL names one.
-        is_retry: the client made the request before, and had no answer.
+        resend_count: how many times the client made the request before, and had no answer.
         drawn_seed: the seed that the proxy gave it.
         request_body: as the agent sent it, or as it was translated for the upstream; ``requested_model``,
             ``choices_wanted`` (``n``, for each prompt) and ``streams`` are its.
@@ -65,7 +65,7 @@ class Call:
     caller: Caller
     dialect: Dialect
     run_seed: int | None = None
-    is_retry: bool = False
+    resend_count: int = 0
     drawn_seed: DrawnSeed | None = None
     request_body: bytes = b""
     requested_model: str = ""

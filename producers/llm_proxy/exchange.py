@@ -74,7 +74,7 @@ class Exchange:
             call.started_unix_nano = self._clock.now_unix_nano()
             status = error.status if isinstance(error, UnreadableBodyError) else 413
             return response_of(await self._recorded(call, self._failed(call, status, str(error))))
-        call.is_retry = request.headers.get(RETRIES_HEADER, "0") != "0"
+        call.resend_count = _resend_count(request.headers.get(RETRIES_HEADER, ""))
         began_s = time.perf_counter()
         response = await self._answer(request, call, body)
         ADDED_SECONDS.observe(time.perf_counter() - began_s - call.upstream_s)
@@ -150,7 +150,7 @@ class Exchange:
         """The request, with a seed if its run has one and it has none of its own."""
         if call.run_seed is None or not call.dialect.is_sampled or request.get("seed") is not None:
             return request
-        call.drawn_seed = self._seeds.draw(call.run_seed, call.caller, request, is_retry=call.is_retry)
+        call.drawn_seed = self._seeds.draw(call.run_seed, call.caller, request, is_retry=call.resend_count > 0)
         return request if call.drawn_seed is None else request | {"seed": call.drawn_seed.value}
 
     def _give_seed_back(self, call: Call) -> None:
@@ -272,6 +272,11 @@ def error_reply(dialect: Dialect, status: int, message: str) -> Reply:
     """An error in the agent's dialect; worth another try after a moment if it is 503."""
     headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else {}
     return Reply(status, to_json(dialect.error(status, message)), headers)
+
+
+def _resend_count(header: str) -> int:
+    """How many times the client made the request before; 0 where it does not say so in digits."""
+    return int(header) if header.isascii() and header.isdigit() and len(header) < 10 else 0
 
 
 def _wanted(request: dict[str, Any], endpoint: Endpoint, *, gives_ids: bool) -> Wanted:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import aiohttp
 from pydantic_core import to_json
 
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.runtime.tls import certificate_problem, client_context
@@ -124,8 +125,11 @@ class OpenAiUpstream:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._http = HttpUpstream(settings)
-        key = settings.llm_upstream_api_key if settings.llm_upstream_url else settings.policy_token
-        self._api_key = None if key is None else key.get_secret_value()
+        key = settings.llm_upstream_api_key
+        if settings.llm_upstream_url:
+            self._api_key = None if key is None else key.get_secret_value()
+        else:
+            self._api_key = token_of(settings, "policy_token")
         self._announced = ("", 0.0)
 
     async def start(self) -> None:

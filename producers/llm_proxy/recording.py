@@ -17,7 +17,7 @@ from lightstream.runtime.clock import Clock
 from lightstream.runtime.http.server import CLIENT_GONE
 from lightstream.runtime.kafka import Outgoing, Position, Publisher
 from lightstream.runtime.logs import logged_ids_of
-from lightstream.schemas.attribute_names import TRUNCATED
+from lightstream.schemas.attribute_names import RESEND_COUNT, TRUNCATED
 from lightstream.schemas.both_ends import both_ends
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import LightstreamError, RecordError, RecordTooLargeError
@@ -156,6 +156,7 @@ def _attributes(call: Call) -> dict[str, Any]:
         "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
         "gen_ai.usage.output_tokens": usage.get("completion_tokens"),
     }
+    values[RESEND_COUNT] = call.resend_count or None
     values[NOT_ASKED_FOR_ATTRIBUTE] = [f"{name}: {why}" for name, why in call.not_asked_for.items()] or None
     return {name: value for name, value in values.items() if value is not None}
 

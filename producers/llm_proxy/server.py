@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, Publisher, bootstrap_servers
 from lightstream.runtime.settings import Settings
@@ -211,11 +212,10 @@ class LLMProxy:
         names = list(dict.fromkeys(str(entry["model_name"]) for entry in self.model_list))
         if model is None and len(names) != 1:
             raise ValueError(f"model is needed: the list has {', '.join(names) or 'none'}")
-        token = self._settings.proxy_token
         resource = ProxyLLM(
             endpoint=f"{self.endpoint}/v1",
             model=model or names[0],
-            api_key=None if token is None else token.get_secret_value(),
+            api_key=token_of(self._settings, "proxy_token"),
             sampling_parameters=dict(sampling_parameters or {}),
         )
         if rollout_id is None:

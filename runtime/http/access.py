@@ -114,14 +114,14 @@ def bearer_token(headers: Mapping[str, str]) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def access_of(settings: Settings, *accepted: str) -> Access:
-    """Access by these tokens and those of the settings' file, under this machine's names.
+def access_of(settings: Settings, *accepted: str | None) -> Access:
+    """Access by these tokens (``None`` is none) and those of the settings' file, under this machine's names.
 
     Raises:
         SettingsError: the file has a mistake.
     """
     tokens = None if settings.tokens_file is None else TokensFile(settings.tokens_file)
-    return Access(*accepted, names=own_names(settings), tokens=tokens)
+    return Access(*filter(None, accepted), names=own_names(settings), tokens=tokens)
 
 
 def own_names(settings: Settings) -> frozenset[str]:

@@ -1,8 +1,8 @@
 """API keys that are good for one attempt: its calls through the LLM proxy, and its reward.
 
 A key is ``lsa-`` and the HMAC-SHA256 (RFC 2104) of rollout and attempt, so nobody has to store it. The secret is
-``LIGHTSTREAM_PROXY_TOKEN``. Without one it is a file in the data folder, made once, which Runners and proxy of one
-machine share.
+``LIGHTSTREAM_PROXY_TOKEN``. Without one it is the secret of the data folder, which Runners and proxy of one machine
+share.
 """
 
 from __future__ import annotations
@@ -10,33 +10,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
-import secrets
-import tempfile
-from contextlib import suppress
-from pathlib import Path
 
 from ..settings import Settings
+from .own_tokens import folder_secret
 
 KEY_PREFIX = "lsa-"
-SECRET_FILE = "attempt-keys"
 
 
 def attempt_secret(settings: Settings) -> bytes:
     """The secret of this data folder's keys; makes it if there is none. Blocks for a file."""
     if settings.proxy_token is not None:
         return settings.proxy_token.get_secret_value().encode()
-    path = settings.data_dir / SECRET_FILE
-    with suppress(FileNotFoundError):
-        return path.read_bytes()
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=settings.data_dir, prefix=f".{SECRET_FILE}")  # 0600
-    with os.fdopen(handle, "wb") as file:
-        file.write(secrets.token_bytes(32))
-    with suppress(FileExistsError):
-        os.link(temporary, path)  # of several processes the first one's counts
-    Path(temporary).unlink()
-    return path.read_bytes()
+    return folder_secret(settings)
 
 
 def attempt_key(secret: bytes, rollout_id: str, attempt_id: str) -> str:

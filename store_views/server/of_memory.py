@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lightstream.runtime.http.access import access_of
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.settings import Settings
 
 from ..materialiser.of_memory import MemoryMaterialiser
@@ -33,12 +34,11 @@ class MemoryDashboard:
 
     def __init__(self, store: InMemoryLightningStore, settings: Settings) -> None:
         self._materialiser = MemoryMaterialiser(store)
-        tokens = [] if settings.store_token is None else [settings.store_token.get_secret_value()]
         self._app = create_app(
             self._materialiser,
             QueryLimits(timeout_s_max=settings.view_timeout_s_max),
             self._lifespan,
-            access_of(settings, *tokens),
+            access_of(settings, token_of(settings, "store_token")),
         )
 
     def beside(self, store_app: ASGIApp) -> ASGIApp:

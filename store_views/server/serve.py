@@ -21,6 +21,7 @@ from lightstream.runtime.clock import SystemClock
 from lightstream.runtime.gc_tuning import tune_gc
 from lightstream.runtime.health import Check
 from lightstream.runtime.http.access import Access, access_of
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.http.relay import Relay
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import bootstrap_servers
@@ -91,8 +92,7 @@ def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = ""
     path = named_path(settings, name)
     allowed = limits or QueryLimits(timeout_s_max=settings.view_timeout_s_max)
     bootstrap_servers(settings)  # says now, rather than after long patience, that there is no Kafka
-    tokens = [] if settings.view_token is None else [settings.view_token.get_secret_value()]
-    access = access_of(settings, *tokens)
+    access = access_of(settings, token_of(settings, "view_token"))
     access.require_token(settings, "view", "LIGHTSTREAM_VIEW_TOKEN")
     materialiser = Materialiser(settings, path, on_failure=stop)
     with bind_listener(settings.host, 0 if name else settings.view_port, SETTING) as listener:

@@ -29,7 +29,7 @@ from lightstream.trainers import VERL, Trainer
 
 @rollout
 async def short(task, llm):
-    async with AsyncOpenAI(base_url=llm.endpoint, api_key="none", max_retries=0) as client:
+    async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key or "none", max_retries=0) as client:
         completion = await client.chat.completions.create(
             model=llm.model, messages=[{"role": "user", "content": task}], **llm.sampling_parameters
         )

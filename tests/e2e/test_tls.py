@@ -214,9 +214,13 @@ def test_the_processes_work_together(place: Place) -> None:
 
 
 def test_a_training_works(kafka_servers: str, tmp_path: Path) -> None:
-    """Trainer, Runner, proxy, policy server, view; the agent's own client knows the authority by ``SSL_CERT_FILE``."""
-    authority, file = Authority(tmp_path), tmp_path / "server.pem"
+    """Trainer, Runner, proxy, policy server, view; the agent's own client knows the authority by ``SSL_CERT_FILE``.
+
+    Each server asks for a token, and the file has that of a reader alone: the processes have those of their folder.
+    """
+    authority, file, tokens = Authority(tmp_path), tmp_path / "server.pem", tmp_path / "tokens.toml"
     authority.put(file)
+    tokens.write_text(f'[[token]]\nname = "a reader"\nsha256 = "{sha256(b"mine").hexdigest()}"\nscopes = ["read"]\n')
     make_tiny_model(tmp_path / "model", seed=0)
     settings = Settings.load(
         data_dir=tmp_path / "data",
@@ -224,6 +228,7 @@ def test_a_training_works(kafka_servers: str, tmp_path: Path) -> None:
         topic_prefix=f"t{uuid.uuid4().hex[:12]}.",
         tls_certificate_file=file,
         tls_ca_file=authority.file,
+        tokens_file=tokens,
     )
     with Stack(settings, services=("worker", "view", "policy", "proxy")) as stack:
         environment = os.environ | stack.settings.to_environment() | {"SSL_CERT_FILE": str(authority.file)}
@@ -234,6 +239,10 @@ def test_a_training_works(kafka_servers: str, tmp_path: Path) -> None:
         made = view.query("SELECT count(*) FROM training_steps WHERE run_id = 'shared'", at_least="now").scalar()
         view.close()
         assert made == 2
+        for name, path in (("view", "/v1/positions"), ("policy", "/v1/models"), ("proxy", "/v1/models")):
+            asked = discover(stack.settings, name).address + path
+            with pytest.raises(OSError, match="401"):
+                urllib.request.urlopen(asked, timeout=TIMEOUT_S, context=client_context(stack.settings))  # noqa: S310  # https
 
 
 # --- clients of ours

@@ -8,9 +8,11 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from lightstream.runtime.clock import Clock
 from lightstream.runtime.http.access import Access, access_of
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.http.tokens import TokensFile
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
@@ -110,3 +112,19 @@ def test_single_tokens_mean_what_they_meant(tmp_path: Path) -> None:
     assert access.refusal("other", scopes=("read",)) == 401
     assert access.refusal(scopes=("read",)) == 401
     assert not Access(tokens=tokens).is_open
+
+
+def test_our_own_processes_of_one_folder_have_tokens_without_settings(tmp_path: Path) -> None:
+    """Where a file asks for tokens; each server has another, and a folder others."""
+    file = written(tmp_path / "tokens.toml", table())
+    open_to_all = Settings.load(data_dir=tmp_path / "data")
+    settings = open_to_all.model_copy(update={"tokens_file": file})
+    assert token_of(open_to_all, "view_token") is None
+    assert token_of(settings.model_copy(update={"view_token": SecretStr("mine")}), "view_token") == "mine"
+    own = {token_of(settings, setting) for setting in ("proxy_token", "store_token", "view_token", "policy_token")}
+    elsewhere = settings.model_copy(update={"data_dir": tmp_path / "other"})
+    assert len(own | {token_of(elsewhere, "view_token"), None}) == 6
+    view = token_of(settings, "view_token") or ""
+    assert access_of(settings, token_of(settings, "view_token")).refusal(view, scopes={"control"}) is None
+    assert access_of(settings, token_of(settings, "store_token")).refusal(view, scopes={"control"}) == 401
+    assert [path.stat().st_mode & 0o777 for path in settings.data_dir.iterdir()] == [0o600]

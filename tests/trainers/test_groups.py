@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightstream.schemas.records import RolloutMode, Trajectory
+from lightstream.schemas.records import AttemptStatus, RewardRecord, RolloutMode, Trajectory
 from lightstream.trainers.rollouts.groups import Arrival, Deadlines, GroupCollector, SkippedGroups, natural_order
 from lightstream.trainers.run.settled import SettledGroups
 
@@ -184,3 +184,33 @@ def test_every_trajectory_is_consumed_once_across_crashes(seed: int, groups: int
             done = True
         crashes -= 1
     assert sorted(consumed) == sorted({(t.rollout_id, t.attempt_id, t.revision) for t in log})
+
+
+def test_a_rollout_counts_once_it_has_the_rewards_that_it_awaits() -> None:
+    def judged(sample: int, *names: str, revision: int = 0) -> Trajectory:
+        rewards = [RewardRecord(name=name, value=0.5, span_id="0" * 16) for name in names]
+        return member(0, sample, revision=revision).model_copy(update={"rewards": rewards})
+
+    collector = GroupCollector("run", awaited=["judge", "tests"])
+    failed = member(0, 0).model_copy(update={"status": AttemptStatus.FAILED})
+    assert collector.add(failed, 0, 4) is Arrival.COUNTED, "it will have none"
+    assert collector.add(judged(1, "tests"), 0, 5) is Arrival.AWAITS_REWARD
+    assert collector.complete() == []
+    assert collector.awaiting(["run-s1-g0", "run-s1-g1"]) == {"run-s1-g0": 1}
+    assert collector.add(judged(1, "judge", revision=1), 0, 6) is Arrival.AWAITS_REWARD
+    assert collector.low_water({0: 7}) == {0: 4}
+    assert collector.add(judged(1, "judge", "tests", revision=2), 0, 7) is Arrival.COUNTED
+    assert collector.awaiting(["run-s1-g0"]) == {}
+    (group,) = collector.take(["run-s1-g0"])
+    assert [(t.rollout_id, t.revision) for t in group.trajectories] == [("run-s1-g0-0", 0), ("run-s1-g0-1", 2)]
+    assert collector.low_water({0: 8}) == {0: 8}
+
+
+def test_a_group_that_is_skipped_while_it_awaits_a_reward_is_recorded_with_what_there_is() -> None:
+    collector = GroupCollector("run", awaited=["judge"])
+    collector.add(member(0, 0), 0, 0)
+    assert collector.awaiting(["run-s1-g0"]) == {}, "a rollout is missing, too"
+    collector.skip("run-s1-g0")
+    assert [t.rollout_id for group in collector.take_skipped().came for t in group.trajectories] == ["run-s1-g0-0"]
+    assert collector.low_water({0: 1}) == {0: 1}
+    assert collector.add(member(0, 1), 0, 1) is Arrival.GROUP_SKIPPED

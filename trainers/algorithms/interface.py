@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import ClassVar, TypeAlias
 
 from lightstream.runtime.settings import Settings
@@ -18,9 +18,11 @@ class Algorithm(ABC):
 
     Attributes:
         needs_tasks: whether it cannot do without a data set of tasks.
+        awaited_rewards: names of rewards that a rollout needs before it counts as here.
     """
 
     needs_tasks: ClassVar[bool] = True
+    awaited_rewards: Collection[str] = ()
 
     def check(self, settings: Settings) -> None:
         """Look, before anything starts, whether what training needs is there.

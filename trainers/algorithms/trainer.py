@@ -215,6 +215,7 @@ class Trainer:
                     check=partial(_check_both, self._interrupts, runners),
                     progress=self._progress,
                     rollouts=RunsRollouts(settings, self._run_id),
+                    awaited=algorithm.awaited_rewards,
                 )
                 run = Run(
                     settings=settings,

@@ -145,6 +145,12 @@ class LoopOptions:
         "group by itself, and the advantages are summed",
         shown="the one reward",
     )
+    awaited_rewards: Collection[str] = option(
+        (),
+        "names of rewards that a rollout needs before it trains, as a judge gives them afterwards "
+        "([judges](judges.md)). A rollout that failed does not wait",
+        shown="none",
+    )
     entropy_coefficient: float = option(
         0.0,
         "weight of the entropy bonus",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.policy_names import base_of_model, policy_of_model
 from lightstream.schemas.records import ResourcesRecord
@@ -113,12 +114,11 @@ def _adapters(options: LoopOptions, run: Run, version: int, checkpoint: Path) ->
 
 
 def _model(options: LoopOptions, run: Run, address: str, name: str) -> ProxyLLM:
-    token = run.settings.proxy_token
     validation = options.validation_sampling_parameters
     return ProxyLLM(
         endpoint=f"{address}/seed/{run.seed}/v1",
         model=name,
-        api_key=None if token is None else token.get_secret_value(),
+        api_key=token_of(run.settings, "proxy_token"),
         sampling_parameters={"temperature": options.temperature} | dict(options.sampling_parameters),
         validation_sampling_parameters=None if validation is None else dict(validation),
         test_sampling_parameters=({**options.sampling_parameters, "temperature": 0} if options.has_baselines else None),

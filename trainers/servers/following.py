@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightstream.runtime.http.client import send
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.services import discover, find
 from lightstream.runtime.settings import Settings
 from lightstream.runtime.tls import client_context
@@ -291,11 +292,10 @@ def _model_server(settings: Settings) -> _ModelServer | None:
     policy = find(settings, "policy")
     if policy is None:
         return None
-    token = settings.policy_token
     return _ModelServer(
         "the policy server",
         f"{policy.address}/v1",
-        "" if token is None else token.get_secret_value(),
+        token_of(settings, "policy_token") or "",
         f"Its log says why: {settings.data_dir}/logs/policy.log.",
         client_context(settings),
     )

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lightstream.runtime.http.access import Access, access_of, bearer_token
 from lightstream.runtime.http.door import JSON, Door
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.http.server import CLIENT_GONE, BodyTooLargeError
 from lightstream.runtime.http.tokens import CONTROL, INGEST, READ
 from lightstream.runtime.settings import Settings
@@ -103,8 +104,7 @@ def create_app(
 
 def store_access(settings: Settings) -> Access:
     """Return which tokens the server takes."""
-    tokens = [] if settings.store_token is None else [settings.store_token.get_secret_value()]
-    return access_of(settings, *tokens)
+    return access_of(settings, token_of(settings, "store_token"))
 
 
 def _scope(method: str, path: str) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.services import otlp_traces_url
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import ANY_RUN, WorkerHeartbeat
@@ -78,8 +79,7 @@ class LightningStoreClient(QueriedStore):
         patience_s: float = PATIENCE_S,
     ) -> None:
         settings = settings or Settings.load()
-        if token is None and settings.store_token is not None:
-            token = settings.store_token.get_secret_value()
+        token = token_of(settings, "store_token") if token is None else token
         self._connection = Connection(server_address, settings, token, patience_s)
         self._otlp_traces_url = otlp_traces_url(settings) if settings.gateway_url else None
         self._has_asked = False

@@ -5,13 +5,14 @@ went through the proxy, the proxy's record alone proves that it happened; other 
 the order in which they apply:
 
 1. :func:`join_same_proxy_call`: two records of the proxy with one response id and the same tokens passed two proxies.
-2. :func:`join_by_response_id`: a span that quotes a response id describes the record of that response.
-3. :func:`join_by_tokens`: a span with the tokens of a record describes that record. (A span that neither rule joins to
+2. :func:`join_resent`: the record of a request that the client sent again, and one before it with the same tokens.
+3. :func:`join_by_response_id`: a span that quotes a response id describes the record of that response.
+4. :func:`join_by_tokens`: a span with the tokens of a record describes that record. (A span that neither rule joins to
    a record goes by its response id once more, to the first span that quotes the same.)
-4. :func:`join_nested`: a span inside another that has the same tokens, or nothing of its own, describes the same call.
-5. :func:`join_by_answer_text`: a span that names no response and has no tokens describes the record before it that has
+5. :func:`join_nested`: a span inside another that has the same tokens, or nothing of its own, describes the same call.
+6. :func:`join_by_answer_text`: a span that names no response and has no tokens describes the record before it that has
    the same answer.
-6. :func:`join_by_time`: one that has no answer either describes the only record made during it.
+7. :func:`join_by_time`: one that has no answer either describes the only record made during it.
 
 Invariants:
 
@@ -63,11 +64,12 @@ class Deduplicated:
 def deduplicate(observations: Sequence[Observation], tree: Tree) -> Deduplicated:
     """Join ``observations`` (in log order) into calls. Linear but for binary searches."""
     groups = CallGroups(observations)
-    records = join_same_proxy_call(observations, groups)
+    each_once = join_same_proxy_call(observations, groups)
+    records = join_resent(each_once, observations, groups)
     others = [index for index, observation in enumerate(observations) if not observation.by_proxy]
     if not others:
         return Deduplicated(groups.calls())
-    indexes = Indexes(observations, tree, records, others)
+    indexes = Indexes(observations, tree, records, others, each_once)
     not_recorded = [
         index
         for index in others
@@ -99,15 +101,22 @@ class Indexes:
     Args:
         records: the proxy's records, each call once.
         others: observations of other spans.
+        quotable: ``records``, and those of the same calls whose response ids spans may quote, too.
     """
 
     def __init__(
-        self, observations: Sequence[Observation], tree: Tree, records: Sequence[int], others: Sequence[int]
+        self,
+        observations: Sequence[Observation],
+        tree: Tree,
+        records: Sequence[int],
+        others: Sequence[int],
+        quotable: Sequence[int],
     ) -> None:
         self.observations = observations
         self.tree = tree
         self.records = records
         self.others = others
+        self.quotable = quotable
         self.taken_answers: dict[tuple[int, str], dict[int, int]] = {}
         """(answer, scope) -> positions taken in ``records_by_answer``, see :func:`_last_free`."""
 
@@ -115,7 +124,7 @@ class Indexes:
     def records_by_response(self) -> dict[_Response, list[int]]:
         """Servers may repeat a response id."""
         found: dict[_Response, list[int]] = {}
-        for index in self.records:
+        for index in self.quotable:
             response = self.observations[index].response
             if response is not None:
                 found.setdefault(response, []).append(index)
@@ -173,6 +182,34 @@ def join_same_proxy_call(observations: Sequence[Observation], groups: CallGroups
             of_response.append(index)
         records.append(index)
     return records
+
+
+def join_resent(records: list[int], observations: Sequence[Observation], groups: CallGroups) -> list[int]:
+    """Join the record of a request that the client sent again to the last one before it with the same tokens.
+
+    The proxy was killed between the first record and its answer: the agent has seen the second alone. Each record is
+    taken once. Requests of a run with a seed have the same tokens when they are sent again; two records with different
+    tokens stay two calls, because equal requests may be made at once.
+
+    Args:
+        records: the proxy's records, each once.
+
+    Returns:
+        The proxy's records, each call once.
+    """
+    if not any(observations[index].read.is_resent for index in records):
+        return records  # so that token ids, which are long, are not hashed
+    calls: list[int] = []
+    free: dict[tuple[TokenIds, int], list[int]] = {}
+    for index in records:
+        read, token_ids = observations[index].read, observations[index].token_ids
+        same = [] if token_ids is None else free.setdefault((token_ids, read.choice_index), [])
+        if read.is_resent and same:
+            groups.union(same.pop(), index, both_recorded=True)
+        else:
+            calls.append(index)
+        same.append(index)
+    return calls
 
 
 def join_by_response_id(

@@ -118,3 +118,19 @@ def test_what_was_not_asked_for_and_why_is_on_the_record(
     assert call.response_token_ids is not None
     httpx.post(url, json=body, timeout=60)
     assert len([line for line in caplog.messages if "not asked for logprobs" in line]) == 1
+
+
+@pytest.mark.parametrize(("header", "count"), [("0", None), ("2", 2), ("", None), ("many", None), ("9" * 30, None)])
+def test_a_request_that_the_client_sent_again_says_so_on_the_record(
+    header: str, count: int | None, proxy_url: str, upstream: ScriptedUpstream, settings: Settings
+) -> None:
+    upstream.answer = lambda _: completion()
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    httpx.post(
+        f"{proxy_url}/rollout/r/attempt/a/v1/chat/completions",
+        json=body,
+        headers={"x-stainless-retry-count": header},
+        timeout=60,
+    ).raise_for_status()
+    record, _ = only_record(settings)
+    assert record.attributes.get("http.request.resend_count") == count

@@ -15,6 +15,7 @@ from lightstream.stream_processors.core.assembly._deduplication import (
     join_by_time,
     join_by_tokens,
     join_nested,
+    join_resent,
     join_same_proxy_call,
 )
 from lightstream.stream_processors.core.dialects import PROXY, ReadCall
@@ -62,9 +63,10 @@ class Attempt:
         self.observations = observations
         self.tree = resolve(nodes)
         self.groups = CallGroups(observations)
-        records = join_same_proxy_call(observations, self.groups)
+        each_once = join_same_proxy_call(observations, self.groups)
+        records = join_resent(each_once, observations, self.groups)
         others = [index for index, observation in enumerate(observations) if not observation.by_proxy]
-        self.indexes = Indexes(observations, self.tree, records, others)
+        self.indexes = Indexes(observations, self.tree, records, others, each_once)
 
     def joined(self) -> list[list[int]]:
         """The positions of each call."""
@@ -89,6 +91,28 @@ def test_join_same_proxy_call_wants_the_same_response_and_the_same_tokens() -> N
     )
     assert attempt.joined() == [[0, 1], [2], [3], [4], [5]]
     assert attempt.indexes.records == [0, 2, 3, 4, 5], "each call once"
+
+
+def test_join_resent_joins_each_request_that_was_sent_again_to_one_before_it() -> None:
+    def record(number: int, *tokens: int, again: bool = False) -> Observation:
+        found = observed(number, proxy=True, response_id=f"r{number}", tokens=tokens)
+        found.read.is_resent = again
+        return found
+
+    attempt = Attempt(
+        record(1, 4, again=True),
+        record(2, 4),
+        record(3, 4, again=True),
+        record(4, 4, again=True),
+        record(5, 5, again=True),
+        record(6, 5),
+        observed(7, response_id="r3"),
+    )
+    assert attempt.joined() == [[0], [1, 2, 3], [4], [5], [6]], "the last before it; and nothing before the first"
+    assert attempt.indexes.records == [0, 1, 4, 5], "each call once"
+    records = attempt.indexes.records_by_response
+    assert join_by_response_id(6, attempt.indexes, records, attempt.groups)
+    assert attempt.joined() == [[0], [1, 2, 3, 6], [4], [5]], "the agent's span quotes the answer that it saw"
 
 
 def test_join_by_response_id_takes_the_last_record_before_the_span() -> None:

@@ -10,6 +10,8 @@ Invariants:
   again.
 - :meth:`GroupCollector.low_water` never passes a trajectory of a group that is not taken: a reader that starts there
   misses none.
+- With ``awaited`` rewards a rollout that succeeded is a member once it has all of these, in whichever revision. Until
+  then it holds back the low-water mark, and its group is not given up for it.
 - Every arrival is counted under one :class:`Arrival`.
 """
 
@@ -21,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lightstream.schemas.records import RolloutMode, Trajectory
+from lightstream.schemas.records import AttemptStatus, RolloutMode, Trajectory
 
 from ...run.settled import SettledGroups
 
@@ -93,6 +95,8 @@ class Arrival(StrEnum):
     not trained."""
     GROUP_SKIPPED = "group_skipped"
     """A member of a group that is skipped: :meth:`GroupCollector.take_skipped` returns it."""
+    AWAITS_REWARD = "awaits_reward"
+    """It lacks a reward that is to come, such as a judge's."""
     NOT_FINAL = "not_final"
     NOT_OURS = "not_ours"
     """Of another run, or of a mode that nobody collects here."""
@@ -103,6 +107,7 @@ class _Pending:
     group_size: int
     members: dict[str, Trajectory] = field(default_factory=dict[str, Trajectory])
     first_offsets: dict[int, int] = field(default_factory=dict[int, int])
+    awaiting: dict[str, Trajectory] = field(default_factory=dict[str, Trajectory])
 
 
 class GroupCollector:
@@ -112,6 +117,7 @@ class GroupCollector:
         run_id: only trajectories of this run count.
         settled: what earlier steps consumed and skipped; what is taken and skipped here is added at once.
         modes: which trajectories to collect.
+        awaited: names of rewards that a rollout needs, unless it failed.
     """
 
     def __init__(
@@ -119,10 +125,12 @@ class GroupCollector:
         run_id: str,
         settled: SettledGroups | None = None,
         modes: Collection[RolloutMode] = (RolloutMode.TRAIN, RolloutMode.TEST),
+        awaited: Collection[str] = (),
     ) -> None:
         self._run_id = run_id
         self._settled = SettledGroups(run_id) if settled is None else settled
         self._modes = frozenset(modes)
+        self._awaited = frozenset(awaited)
         self._pending: dict[str, _Pending] = {}
         self._complete: dict[str, None] = {}
         self._newly_skipped: list[str] = []
@@ -144,6 +152,15 @@ class GroupCollector:
             group_id: len(self._pending[group_id].members) if group_id in self._pending else 0
             for group_id in group_ids
             if group_id not in self._complete
+        }
+
+    def awaiting(self, group_ids: Iterable[str]) -> dict[str, int]:
+        """Group id -> how many of its trajectories lack a reward, for those that lack nothing else."""
+        pending = {group_id: self._pending[group_id] for group_id in group_ids if group_id in self._pending}
+        return {
+            group_id: len(group.awaiting)
+            for group_id, group in pending.items()
+            if group.awaiting and len(group.members.keys() | group.awaiting.keys()) >= group.group_size
         }
 
     def incomplete(self) -> dict[str, int]:
@@ -219,17 +236,27 @@ class GroupCollector:
         known = pending.members.get(trajectory.rollout_id)
         if known is not None and _age(trajectory) <= _age(known):
             return Arrival.DUPLICATE
-        pending.members[trajectory.rollout_id] = trajectory
         pending.first_offsets.setdefault(partition, offset)
+        if self._lacks_reward(trajectory) and not is_skipped:
+            pending.awaiting[trajectory.rollout_id] = trajectory
+            return Arrival.AWAITS_REWARD
+        pending.awaiting.pop(trajectory.rollout_id, None)
+        pending.members[trajectory.rollout_id] = trajectory
         if is_skipped:
             return Arrival.GROUP_SKIPPED
         if len(pending.members) >= pending.group_size:
             self._complete.setdefault(group_id)
         return Arrival.COUNTED if known is None else Arrival.REPLACED
 
+    def _lacks_reward(self, trajectory: Trajectory) -> bool:
+        if not self._awaited or trajectory.status is not AttemptStatus.SUCCEEDED:
+            return False
+        return not self._awaited.issubset(reward.name for reward in trajectory.rewards)
+
     def _take(self, group_id: str) -> Group:
         self._complete.pop(group_id, None)
-        members = self._pending.pop(group_id).members
+        pending = self._pending.pop(group_id)
+        members = pending.members if group_id not in self._settled.skipped else pending.awaiting | pending.members
         trajectories = tuple(members[rollout_id] for rollout_id in sorted(members, key=natural_order))
         self._settled.consume(group_id, {t.rollout_id: (t.attempt_id, t.revision) for t in trajectories})
         return Group(group_id, trajectories)

@@ -88,6 +88,7 @@ class LoggedGroups:
         progress: is told what comes, and what is waited for.
         rollouts: says in a line what the run's open rollouts do.
         group_by: the group of each trajectory; ``None``: the one that its rollout was enqueued in.
+        awaited: names of rewards that a rollout needs before it counts as here; however late they come.
     """
 
     def __init__(
@@ -102,7 +103,9 @@ class LoggedGroups:
         progress: Progress | None = None,
         rollouts: Callable[[], str] = str,
         group_by: GroupBy | None = None,
+        awaited: Collection[str] = (),
     ) -> None:
+        self._awaited = awaited
         self._log = log
         self._group_by = group_by
         self._enqueue = enqueue
@@ -110,7 +113,7 @@ class LoggedGroups:
         self._progress = progress or Progress(None)
         self._rollouts = rollouts
         self._run_id = run_id
-        self._train = GroupCollector(run_id, settled)
+        self._train = GroupCollector(run_id, settled, awaited=awaited)
         self._validation = self._new_validation()
         self._expected_validation: set[str] = set()
         self._deadlines = Deadlines(limit_s)
@@ -223,7 +226,7 @@ class LoggedGroups:
         return metrics
 
     def _new_validation(self) -> GroupCollector:
-        return GroupCollector(self._run_id, modes=(RolloutMode.VAL,))
+        return GroupCollector(self._run_id, modes=(RolloutMode.VAL,), awaited=self._awaited)
 
     def _groups(
         self,
@@ -252,9 +255,9 @@ class LoggedGroups:
                 line = rollouts_line(came, all_of_them, self._progress.failed - failed, now_s - began_s)
                 self._progress.live(line, now_s)
             self._say_if_quiet(collector.missing(wanted))
-            if self._deadlines.overdue(collector.missing(wanted), time.monotonic(), wait_s):
+            if self._deadlines.overdue(_not_here(collector, wanted), time.monotonic(), wait_s):
                 self._read_to_the_end()
-                now_s, missing = time.monotonic(), collector.missing(wanted)
+                now_s, missing = time.monotonic(), _not_here(collector, wanted)
                 for group_id in sorted(self._deadlines.overdue(missing, now_s, wait_s), key=natural_order):
                     del wanted[group_id]
                     if group := self._end(collector, group_id, missing[group_id], now_s, least):
@@ -305,4 +308,13 @@ class LoggedGroups:
     def _say_if_quiet(self, missing: Mapping[str, int]) -> None:
         if quiet_s := self._patience.is_over(time.monotonic()):
             what = groups_line(missing) if missing else f"no trajectory of run {self._run_id!r} has come"
+            if waiting := sum(self._train.awaiting(missing).values()):
+                names = ", ".join(map(repr, sorted(self._awaited)))
+                what += f"; {waiting} rollouts have ended and lack the reward {names}. Is its judge running?"
             self._progress.say(f"Waiting; nothing has come for {quiet_s:.0f} s: {what}. {self._rollouts()}")
+
+
+def _not_here(collector: GroupCollector, group_ids: Collection[str]) -> dict[str, int]:
+    """As :meth:`GroupCollector.missing`, without groups that lack nothing but a reward: a judge that is away delays."""
+    awaiting = collector.awaiting(group_ids)
+    return {group_id: here for group_id, here in collector.missing(group_ids).items() if group_id not in awaiting}

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lightstream.runtime.http.access import Access, access_of, bearer_token
 from lightstream.runtime.http.door import Door
 from lightstream.runtime.http.errors import openai_error
+from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.http.tokens import INGEST, READ
 from lightstream.runtime.settings import Settings
 
@@ -24,9 +25,7 @@ def guard(settings: Settings) -> list[Middleware]:
     Raises:
         SettingsError: the server would answer anyone.
     """
-    token = settings.policy_token
-    tokens = [] if token is None else [token.get_secret_value()]
-    access = access_of(settings, *tokens)
+    access = access_of(settings, token_of(settings, "policy_token"))
     access.require_token(settings, "policy server", "LIGHTSTREAM_POLICY_TOKEN")
     return [Middleware(_Tokens, access=access), Middleware(Door, access=access, refuse=_error)]
 

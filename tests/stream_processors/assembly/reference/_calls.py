@@ -31,17 +31,28 @@ def sets_of(observations: list[Observation], parents: dict[Id, Id], result: Expe
                 break
         one.extend(two)
 
-    recorded: list[Observation] = []
+    quotable: list[Observation] = []
     for s in (s for s in observations if s.proxy):
-        twin = [p for p in recorded if s.rid is not None and key_of(p) == key_of(s) and p.content == s.content]
+        twin = [p for p in quotable if s.rid is not None and key_of(p) == key_of(s) and p.content == s.content]
         if twin:
             unite(twin[0], s, proxies=True)
         else:
+            quotable.append(s)
+    recorded: list[Observation] = []
+    unanswered: list[Observation] = []
+    for s in quotable:
+        sent_before = [p for p in unanswered if p.content is not None and p.content == s.content]
+        sent_before = [p for p in sent_before if s.resent and p.choice == s.choice]
+        if sent_before:
+            unite(sent_before[-1], s, proxies=True)
+            unanswered = [p for p in unanswered if p is not sent_before[-1]]
+        else:
             recorded.append(s)
+        unanswered.append(s)
     others = [s for s in observations if not s.proxy]
     claims: list[Any] = []
     for s in others:
-        quoted = [p for p in recorded if s.rid is not None and key_of(p) == key_of(s)]
+        quoted = [p for p in quotable if s.rid is not None and key_of(p) == key_of(s)]
         alike = [p for p in recorded if s.content is not None and p.content == s.content]
         if quoted:
             before = [p for p in quoted if p.offset < s.offset]

@@ -27,6 +27,7 @@ class Observation:
     logprobs: list[float] | None
     failed: bool
     version: int | None
+    resent: bool = False
 
     @property
     def id(self) -> Id:

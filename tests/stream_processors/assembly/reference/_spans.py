@@ -30,6 +30,7 @@ def observations_in(span: SpanRecord, offset: int) -> list[Observation]:
             logprobs=logprobs,
             failed=failed,
             version=call.policy_version,
+            resent="http.request.resend_count" in at,
         )
         return [found]
     if "output.value" in at:
