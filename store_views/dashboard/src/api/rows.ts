@@ -471,6 +471,13 @@ export interface Rows {
     rollouts: number | null;
     calls: number | null;
   };
+  unjudged: {
+    rollout_id: string | null;
+    attempt_id: string | null;
+    group_id: string | null;
+    input_json: string | null;
+    is_unjudged: boolean | null;
+  };
   unscored: {
     rollout_id: string | null;
     run_id: string | null;
