@@ -103,7 +103,7 @@ const changeColumns = (run: string, step: number, other: number): Column<Change>
     id: "what",
     header: "What",
     cell: (row) => (
-      <>
+      <span className={styles["inText"]}>
         <span className={ui["muted"]}>{KINDS[row.kind]} </span>
         {row.kind === "metric" ? (
           <Link to="/training" search={{ run, step, metric: row.name }}>
@@ -116,7 +116,7 @@ const changeColumns = (run: string, step: number, other: number): Column<Change>
         ) : (
           row.name
         )}
-      </>
+      </span>
     ),
   },
   { id: "before", header: `Step ${other}`, number: true, cell: (row) => told(row, row.before) },
