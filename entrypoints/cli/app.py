@@ -174,7 +174,7 @@ def vllm(
     run_id: Annotated[str, typer.Option(help="Run whose resources to follow; empty means all.")] = "",
     python: Annotated[str, typer.Option(help="Python of vLLM's environment; by default this one.")] = sys.executable,
 ) -> None:
-    """Run vLLM in place of the policy server; what is not an option here is one of vLLM's."""
+    """Run vLLM in place of the policy server. Further options are vLLM's own."""
     log_to_stderr(Settings.load())
     with needs("train"):
         from lightstream.trainers.servers.vllm import VllmOptions
@@ -232,10 +232,22 @@ def explain(
     rollout_id: Annotated[str, typer.Argument(help="The rollout.")],
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what became of a rollout's LLM calls and rewards, and whether it was trained on."""
+    """Explain a rollout: its LLM calls, its rewards, and the step that trained on it."""
     from .explain import run_explain
 
     run_explain(Settings.load(), rollout_id, output)
+
+
+@app.command()
+def blame(
+    answer: Annotated[str, typer.Argument(help="Span or response id of a call, or a rollout: its last call.")],
+    limit: Annotated[int, typer.Option(min=1, help="How many calls to name.")] = 10,
+    output: Output = Format.TABLE,
+) -> None:
+    """Name the trained calls that did most to make an answer more probable (docs/questions.md)."""
+    from .blame import run_blame
+
+    run_blame(Settings.load(), answer, limit, output)
 
 
 @app.command()
@@ -281,7 +293,7 @@ def replay(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Assemble history again by other rules, and show what differs from what was trained on; or train on it again."""
+    """Assemble history again by other rules and compare; or train on it again."""
     if train is not None:
         from .replay_training import run_replay_training
 
@@ -341,7 +353,7 @@ def attach_trace(
 def doctor(
     output: Output = Format.TABLE,
 ) -> None:
-    """Look for what keeps the system from working, or soon will, and say what to do; exits with 1 for an error."""
+    """Find faults of the system and name the next steps. Exits with 1 for an error."""
     from .doctor import run_doctor
 
     raise typer.Exit(run_doctor(Settings.load(), output))
@@ -351,7 +363,7 @@ def doctor(
 def status(
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what runs, on which ports, how far consumers lag, and how full the topics are."""
+    """Show processes, their ports, the lag of consumers, and the size of topics."""
     from .status import run_status
 
     run_status(Settings.load(), output)
@@ -361,7 +373,7 @@ def status(
 def du(
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what takes how much disk: topics, the view, checkpoints, large records, caches; and by run."""
+    """Show disk use by topics, view, checkpoints, large records and caches; also by run."""
     from .du import run_du
 
     run_du(Settings.load(), output)
@@ -392,7 +404,7 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", help="Lines of each log.", min=0)] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show what comes too, until Ctrl-C.")] = False,
 ) -> None:
-    """Show what the processes of `lightstream up` wrote."""
+    """Show the logs of the processes of `lightstream up`."""
     from .logs import run_logs
 
     run_logs(Settings.load(), service, lines, follows=follow)

@@ -40,7 +40,7 @@ def stop() -> None:
 
 @app.command()
 def status() -> None:
-    """Show whether it runs, and where."""
+    """Show whether it runs, and its address."""
     brokers = _brokers()
     if not brokers.services:
         console.print("No broker runs with this data folder. Start one with `lightstream broker start`.")

@@ -34,7 +34,7 @@ FINAL = "final"
 
 @app.command()
 def parquet(out: Out, where: Where = FINAL, level: Level = "call", tokens_max: TokensMax = None) -> None:
-    """Token ids, log-probabilities, masks and rewards as Parquet."""
+    """Write token ids, log-probabilities, masks and rewards as Parquet."""
     with needs("view"):
         from lightstream.store_views.exports import write_parquet
     _say(write_parquet(_trajectories(where), out, cast("Literal['call', 'segment']", level), tokens_max), "rows", out)
@@ -42,7 +42,7 @@ def parquet(out: Out, where: Where = FINAL, level: Level = "call", tokens_max: T
 
 @app.command()
 def arrow(out: Out, where: Where = FINAL, level: Level = "call", tokens_max: TokensMax = None) -> None:
-    """The same as an Arrow IPC file."""
+    """Write the same as an Arrow IPC file."""
     with needs("view"):
         from lightstream.store_views.exports import write_arrow
     _say(write_arrow(_trajectories(where), out, cast("Literal['call', 'segment']", level), tokens_max), "rows", out)
@@ -50,7 +50,7 @@ def arrow(out: Out, where: Where = FINAL, level: Level = "call", tokens_max: Tok
 
 @app.command()
 def chat(out: Out, where: Where = FINAL, level: Level = "segment", reward_min: RewardMin = None) -> None:
-    """Conversations to fine-tune on, as JSON lines in OpenAI's format, with tools."""
+    """Write conversations to fine-tune on, as JSON lines in OpenAI's format, with tools."""
     if level not in ("call", "segment"):
         raise SettingsError(f"--level {level} is neither call nor segment.")
     with needs("view"):
@@ -63,7 +63,7 @@ def chat(out: Out, where: Where = FINAL, level: Level = "segment", reward_min: R
 
 @app.command()
 def atif(out: Out, where: Where = FINAL) -> None:
-    """Harbor's Agent Trajectory Interchange Format, one document per line."""
+    """Write Harbor's Agent Trajectory Interchange Format, one document per line."""
     with needs("view"):
         from lightstream.store_views.exports import conversations_of, to_atif
     ask, left_out = _ask(), Counter[str]()
@@ -82,7 +82,7 @@ def atif(out: Out, where: Where = FINAL) -> None:
 
 @app.command()
 def torch(out: Out, where: Where = FINAL) -> None:
-    """A batch of torch tensors (`torch.load`), with the calls that can be trained on."""
+    """Write a batch of torch tensors (`torch.load`) of the calls that can be trained on."""
     with needs("train", "view"):
         from lightstream.trainers.engines.exports import save_torch_batch
 
@@ -94,7 +94,7 @@ def torch(out: Out, where: Where = FINAL) -> None:
 
 @app.command()
 def recording(out: Out, where: Where = FINAL) -> None:
-    """Whole trajectories as JSON lines, to train on without Kafka (`lightstream.trainers.train_recorded`)."""
+    """Write whole trajectories as JSON lines, to train on without Kafka (`lightstream.trainers.train_recorded`)."""
     with needs("train", "view"):
         from lightstream.trainers.algorithms.recorded import write_recording
     _say(write_recording(_trajectories(where), out), "trajectories", out)

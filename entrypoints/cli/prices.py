@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from lightstream.store_views.prices import Price
 
 app = typer.Typer(
-    help="Show, set and load what models cost; the view `costs` has what each call cost.", invoke_without_command=True
+    help="Show, set and load the prices of models. The view `costs` has the cost of each call.",
+    invoke_without_command=True,
 )
 console = Console(highlight=False)
 
@@ -71,7 +72,7 @@ def load(
         Path, typer.Argument(help="CSV (model,prompt_price,response_price,cached_price), or JSON as LiteLLM has it.")
     ],
 ) -> None:
-    """Add the prices of a file to those that were given; of a model that has one, the file's counts."""
+    """Add the prices of a file. They replace earlier prices of the same models."""
     with needs("view"):
         from lightstream.store_views.prices import read_prices, write_prices
     found = read_prices(file)

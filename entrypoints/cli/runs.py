@@ -24,7 +24,7 @@ from .formats import Format
 from .load import needs
 from .view_query import ask_view
 
-app = typer.Typer(help="Show the runs; cancel what is left of one, delete one.", invoke_without_command=True)
+app = typer.Typer(help="Show the runs; cancel or delete one.", invoke_without_command=True)
 console = Console(highlight=False)
 
 ROLLOUTS_PER_PAGE = 1000

@@ -48,7 +48,7 @@ def score(
         typer.Option("--file", "-f", help="CSV, JSON or JSON lines of scores: rollout_id, score, name, comment, …"),
     ] = None,
 ) -> None:
-    """Score a rollout by hand: the score is its reward, and what trains on revisions learns from it."""
+    """Score a rollout by hand. The score becomes its reward, also for trainings that take revisions."""
     if file is not None:
         if rollout_id is not None:
             raise QueryError("there is a rollout and a file of them.", next_step="Give one or the other.")

@@ -34,7 +34,7 @@ def change() -> None:
 
 @app.command("list")
 def list_topics() -> None:
-    """List the topics as declared: what they carry, and who writes and reads them."""
+    """List the topics as declared, with their records, writers and readers."""
     settings = Settings.load()
     table = Table("topic", "records", "partitions", "cleanup", "written by", "read by", show_lines=True)
     for column in table.columns:

@@ -254,3 +254,53 @@ def test_what_the_dashboard_asks_are_queries_that_there_are() -> None:
         named = {part.split(":")[0].strip() for part in given.split(",") if part.strip() and "..." not in part}
         assert named <= {parameter.name for parameter in named_query(name).parameters}
     assert re.findall(r"\bSELECT\b", text) == []
+
+
+def test_blame_names_what_raised_an_answer_first(log: LogFile) -> None:
+    """Ten groups of two; in each one answers as the answer in question, and is rewarded for it in the third alone."""
+    for group in range(10):
+        for member in range(2):
+            rollout_id, alike = f"g{group}-{member}", member == 0
+            spec: dict[str, Any] = {"run_id": "a", "group_id": f"g{group}", "group_size": 2, "mode": RolloutMode.TRAIN}
+            log.write(state(rollout_id, **spec))
+            prompt = [1, 2, 3] if group < 6 else [9, 8, 7]
+            number = 10 * group + member + 1
+            reward = 0.5 if group == 5 else float(alike == (group == 2))
+            log.write_and_assemble(
+                opened(rollout_id, **spec),
+                proxy_span(number, prompt, [4, 5, 6] if alike else [4, 6], rollout_id=rollout_id, policy_version=0),
+                reward_span(1000 + number, reward, rollout_id=rollout_id),
+                closed(rollout_id),
+            )
+    consumed = [
+        ConsumedTrajectory(
+            rollout_id=f"g{group}-{member}",
+            attempt_id=f"g{group}-{member}-a1",
+            group_id=f"g{group}",
+            revision=0,
+            triplet_count=1,
+        )
+        for group in range(10)
+        for member in range(2)
+    ]
+    before, after = consumed[:18], consumed[18:]
+    log.write(
+        *[ResourcesRecord(resources_id=f"v{n}", version=n, run_id="a", created_unix_nano=1) for n in range(3)],
+        training_step(1, StepOutcome.UPDATED, run_id="a", consumed=before, resources_id="v1"),
+        training_step(2, StepOutcome.UPDATED, run_id="a", consumed=after, resources_id="v2"),
+    )
+    log.write(state("asked", run_id="a"))
+    log.write_and_assemble(
+        opened("asked", run_id="a"),
+        proxy_span(500, [1, 2, 3], [4, 5, 6], rollout_id="asked", policy_version=1),
+        closed("asked"),
+    )
+    found = ask(log, "blame", span=f"{500:016x}", limit=100)
+    assert (found[0]["rollout_id"], found[0]["raised_by"]) == ("g2-0", 0.5)
+    lowered = {row["rollout_id"] for row in found if row["raised_by"] == -0.5}
+    assert lowered == {f"g{group}-0" for group in (0, 1, 3, 4)}, "and the flat group says nothing"
+    likeness = {row["rollout_id"]: (row["response_likeness"], row["prompt_likeness"]) for row in found}
+    assert likeness["g2-1"] == (pytest.approx(1 / 3), 1.0), "4 begins both answers"
+    assert likeness["g6-0"] == (1.0, 0.0)
+    assert not any(name.startswith("g9") for name in likeness), "the second step came after the answer's version"
+    assert ask(log, "blame", span="0" * 16) == []

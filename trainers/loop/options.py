@@ -175,7 +175,7 @@ class LoopOptions:
         "of the agent's calls. `top_p`, `top_k`, `min_p` and penalties are refused: what is sampled "
         "so has other probabilities than the policy that is trained gives it. A call that has them "
         "all the same, or another temperature, is left out ([what may "
-        "train](contract.md#what-may-be-trained-on))",
+        "train](contract.md#which-tokens-may-train))",
         verl="actor_rollout_ref.rollout.temperature",
         above=0.0,
     )

@@ -10,6 +10,17 @@ export interface Rows {
     reward: number | null;
     response_json: string | null;
   };
+  blame: {
+    rollout_id: string | null;
+    span_id: string | null;
+    step: number | null;
+    group_id: string | null;
+    reward: number | null;
+    advantage: number | null;
+    response_likeness: number | null;
+    prompt_likeness: number | null;
+    raised_by: number | null;
+  };
   "calls-by-fate": {
     fate: string | null;
     reason: string | null;

@@ -1,0 +1,162 @@
+"""Our pages and the help of our commands keep to the style that CONTRIBUTING.md describes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from lightstream.cli.app import app
+from tests.support import style
+
+ROOT = Path(__file__).parents[1]
+
+NOT_YET = frozenset(
+    {
+        "docs/dashboard.md",
+    }
+)
+"""Pages that are still to be edited. Take a page out once it is; add none."""
+
+EDITED = [path for path in style.pages() if str(path) not in NOT_YET]
+
+
+@pytest.mark.parametrize("path", EDITED, ids=str)
+def test_an_edited_page_keeps_to_the_style(path: Path) -> None:
+    text = (ROOT / path).read_text("utf-8")
+    assert style.read(text).sentences, "the page has prose"
+    assert style.faults_of(text) == []
+
+
+@pytest.mark.parametrize("name", sorted(NOT_YET))
+def test_a_page_that_keeps_to_the_style_leaves_the_list(name: str) -> None:
+    assert style.faults_of((ROOT / name).read_text("utf-8")), "it has no fault: take it out of NOT_YET"
+
+
+def test_the_pages_a_new_user_reads_are_among_those_checked() -> None:
+    first = {Path(name) for name in ("README.md", "CONTRIBUTING.md")}
+    assert first <= set(EDITED)
+
+
+def test_few_sentences_of_all_pages_are_long() -> None:
+    pages = [style.read((ROOT / path).read_text("utf-8")) for path in style.pages()]
+    sentences = sum(len(page.sentences) for page in pages)
+    assert sentences > 2000
+    assert sum(len(style.long_sentences(page)) for page in pages) <= style.LONG_SHARE_MAX * sentences
+
+
+LONG = " ".join(["Word", *["word"] * (style.SENTENCE_WORDS_MAX - 1)])
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("# One two three four five six seven eight nine ten\n", "heading of 10 words"),
+        ("# Run it.\n", "heading ends with a full stop"),
+        ("# What runs\n", "filler 'What'"),
+        ("It is made anew.\n", "filler 'anew'"),
+        ("- It names those\n  of which one is kept.\n", "filler 'of which'"),
+        ("| a | for whoever asks |\n", "filler 'whoever'"),
+        (f"{LONG} more. {LONG} more.\n", "sentence of 26 words"),
+        (f"- {LONG}\n  more. {LONG} more.\n", "sentence of 26 words"),
+        ("\n".join(["A word. " * 10] * 5), "paragraph of 100 words"),
+    ],
+    ids=["long-heading", "full-stop", "filler-heading", "filler", "item", "cell", "sentence", "wrapped", "paragraph"],
+)
+def test_each_fault_is_found(text: str, fault: str) -> None:
+    assert any(found.startswith(fault) for found in style.faults_of(text)), style.faults_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# What is a rollout?\n\nOne task.\n",
+        "    lightstream sql 'what those anew'\n",
+        "```sh\necho those of which\n```\n",
+        "`what` and [a link](what-those.md) are no words.\n",
+        f"{LONG}. {LONG}.\n",
+    ],
+    ids=["question", "indented", "fence", "code", "short"],
+)
+def test_code_links_and_questions_are_no_fault(text: str) -> None:
+    assert style.faults_of(text) == []
+
+
+def _commands(command: object, name: str) -> Iterator[tuple[str, str]]:
+    """Name and help of a command and of all below it."""
+    if getattr(command, "hidden", False):
+        return
+    yield name, str(getattr(command, "help", None) or "")
+    for sub_name, sub in getattr(command, "commands", {}).items():
+        yield from _commands(sub, f"{name} {sub_name}")
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app), "lightstream"))
+
+
+def test_the_commands_are_found() -> None:
+    assert {"lightstream up", "lightstream runs delete", "lightstream eval"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_first_and_shortly_what_it_does(name: str) -> None:
+    first = style.sentences_of(COMMANDS[name].partition("\n\n")[0].replace("\n", " "))[0]
+    assert re.match(r"[A-Z]\w+[, ]", first), "a verb, or the thing"
+    assert len(first.split()) <= style.SENTENCE_WORDS_MAX, first
+    assert style.fillers_in(first) == []
+
+
+ADDRESS = re.compile(r"\]\(([^)\s]+)\)")
+ALL_PAGES = [*style.pages(), *(Path(name) for name in (*style.REFERENCE, "CHANGELOG.md"))]
+
+
+def anchors_of(text: str) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", ALL_PAGES, ids=str)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    broken: list[str] = []
+    for address in ADDRESS.findall(text):
+        if address.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = address.partition("#")
+        target = (ROOT / path).parent / name if name else ROOT / path
+        if not target.exists() or (anchor and anchor not in anchors_of(target.read_text("utf-8"))):
+            broken.append(address)
+    assert broken == []
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/*.md")), ids=lambda path: path.name)
+def test_the_index_has_every_page(path: Path) -> None:
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+    assert path.name == "README.md" or f"]({path.name})" in index
+
+
+MESSAGE = re.compile(r"^> (.+(?:\n> .+)*)$", re.MULTILINE)
+SOURCES = ("schemas", "runtime", "producers", "stream_processors", "store_views", "trainers", "entrypoints")
+
+
+def _texts() -> Iterator[str]:
+    """Every text of the code; what is filled in is ``…``."""
+    for path in (path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield re.sub("%[srd]", "…", node.value)
+
+
+def test_the_messages_of_troubleshooting_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    messages = [message.replace("\n> ", " ") for message in MESSAGE.findall(page)]
+    assert len(messages) >= 20
+    texts = "\0".join(_texts())
+    assert [message for message in messages if message not in texts] == []
