@@ -84,7 +84,7 @@ def judge(
         pass  # it was asked to end while it waited for the judge
     finally:
         report = judging.report
-        counts = f"{report.judged:,} rollouts judged with {report.asked:,} questions, {asked.tokens:,} tokens."
+        counts = f"{report.judged:,} rollouts judged with {asked.questions:,} questions, {asked.tokens:,} tokens."
         console.print(counts, soft_wrap=True)
         client.close()
         asked.close()

@@ -42,12 +42,10 @@ class JudgingReport:
 
     Attributes:
         judged: rollouts that have a score now.
-        asked: questions that the model answered, those from the file left out.
         unreadable: rollout -> why its verdict could not be read.
     """
 
     judged: int = 0
-    asked: int = 0
     unreadable: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -155,9 +153,8 @@ class Judging:
         number = 0
         while True:
             answer = self._model.ask(messages, number=number)
-            self.report.asked += answer.is_new
             try:
-                return self._rubric.verdicts(work, answer.text)
+                return self._rubric.verdicts(work, answer)
             except UnreadableVerdictError:
                 number += 1
                 if number == TRIES:

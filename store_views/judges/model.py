@@ -8,7 +8,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -37,20 +36,6 @@ class StoppedError(Exception):
     """The process ends while a judge is waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a judge said.
-
-    Attributes:
-        tokens: of prompt and answer, as the server counts them; 0 for an answer that was there already.
-        is_new: whether the model was asked for it.
-    """
-
-    text: str
-    tokens: int
-    is_new: bool
-
-
 class JudgeModel:
     """An OpenAI-compatible model. For several threads.
 
@@ -65,6 +50,9 @@ class JudgeModel:
         per_minute: questions a minute at most; ``None``: as fast as they are answered.
         tokens_max: of all questions of this process; ``None``: no bound.
         stopping: set where waiting is to end.
+
+    Attributes:
+        questions, tokens: of this process; answers from the file count nothing.
 
     Raises:
         SettingsError: the file is none of answers.
@@ -91,7 +79,7 @@ class JudgeModel:
         self._now = now
         self._next_s = now()
         self._lock = threading.Lock()
-        self.tokens = 0
+        self.questions = self.tokens = 0
         answers.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self._answers = sqlite3.connect(answers, check_same_thread=False, isolation_level=None, timeout=60)
@@ -105,7 +93,7 @@ class JudgeModel:
             ) from error
         self._http = httpx.Client(timeout=TIMEOUT_S)
 
-    def ask(self, messages: Sequence[dict[str, str]], *, number: int = 0) -> Answer:
+    def ask(self, messages: Sequence[dict[str, str]], *, number: int = 0) -> str:
         """The model's answer. Waits while it is away, or asks for a pause.
 
         Args:
@@ -124,7 +112,8 @@ class JudgeModel:
         with self._lock:
             row = self._answers.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
             if row is not None:
-                return Answer(row[0], 0, is_new=False)
+                known: str = row[0]
+                return known
             if self._tokens_max is not None and self.tokens >= self._tokens_max:
                 raise BudgetSpentError(
                     f"the judge has used {self.tokens:,} of {self._tokens_max:,} tokens.",
@@ -132,9 +121,10 @@ class JudgeModel:
                 )
         text, tokens = self._answered(content, question)
         with self._lock:
+            self.questions += 1
             self.tokens += tokens
             self._answers.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (question, text))
-        return Answer(text, tokens, is_new=True)
+        return text
 
     def close(self) -> None:
         """Close connections and the file."""

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +105,14 @@ def test_a_training_waits_for_its_judge(settings: Settings, judge: tuple[Judge, 
         command = ["judge", "--model", "m", "--base-url", url, "--run", "judged"]
         with Forked(["-c", TRAINING, str(tmp_path / "model")], environment, ROOT) as training:
             ended = "SELECT count(*) FROM trajectories WHERE run_id = 'judged' AND final"
-            eventually(lambda: training.poll() is not None or view.query(ended, "now").scalar() >= GROUPS * MEMBERS)
+            eventually(
+                lambda: training.poll() is not None or view.query(ended, "now").scalar() >= GROUPS * MEMBERS,
+                timeout_s=TIMEOUT_S,
+            )
             assert view.query("SELECT count(*) FROM training_steps", "now").scalar() == 0, "it waits"
             for known in (1, MEMBERS, GROUPS * MEMBERS + 1):
                 judging = Program(stack.settings, *command)
-                eventually(lambda known=known: training.poll() is not None or scores_in(view) >= known)  # type: ignore[misc]  # bound at once
+                eventually(partial(is_over_or_has, training, view, known), timeout_s=TIMEOUT_S)
                 judging.end(signal.SIGKILL)
             with program(stack.settings, *command) as last:
                 _, output = training.communicate(TIMEOUT_S)
@@ -140,6 +144,7 @@ def test_a_training_waits_for_its_judge(settings: Settings, judge: tuple[Judge, 
         view.close()
 
 
-def scores_in(view: ViewClient) -> int:
+def is_over_or_has(training: Forked, view: ViewClient, scores: int) -> bool:
+    """Whether the log has this many of the judge's scores, or nothing more will come."""
     found: int = view.query("SELECT count(*) FROM scores WHERE name = 'judge'", "now").scalar()
-    return found
+    return found >= scores or training.poll() is not None

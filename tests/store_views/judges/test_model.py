@@ -51,14 +51,13 @@ def test_a_question_is_asked_until_it_is_answered_and_then_never_again(
     failures = iter([*(Response("later", status, headers={"retry-after": "0"}) for status in sorted(model.PASSING))])
     server.answer = lambda _: next(failures, None) or completion(usage={"total_tokens": TOKENS})
     asked = judge(url, tmp_path)
-    first = asked.ask(QUESTION)
-    assert (first.text, first.tokens, first.is_new) == ("aa", TOKENS, True)
+    assert (asked.ask(QUESTION), asked.questions, asked.tokens) == ("aa", 1, TOKENS)
     assert len(server.asked) == len(model.PASSING) + 1
     assert len({headers["idempotency-key"] for headers in server.headers}) == 1
     assert server.headers[0]["authorization"] == "Bearer secret"
     asked.close()
     again = judge(url, tmp_path)  # another process, later
-    assert (again.ask(QUESTION).text, again.ask(QUESTION).is_new, again.tokens) == ("aa", False, 0)
+    assert (again.ask(QUESTION), again.questions, again.tokens) == ("aa", 0, 0)
     assert len(server.asked) == len(model.PASSING) + 1
     again.ask(QUESTION, number=1)
     assert len(server.asked) == len(model.PASSING) + 2, "the same words once more"
@@ -85,7 +84,7 @@ def test_a_spent_budget_ends_it(server: ScriptedUpstream, url: str, tmp_path: Pa
     asked.ask([{"role": "user", "content": "and this?"}])
     with pytest.raises(BudgetSpentError, match="60 of 31 tokens"):
         asked.ask([{"role": "user", "content": "and that?"}])
-    assert asked.ask(QUESTION).text == "aa", "what is known costs nothing"
+    assert asked.ask(QUESTION) == "aa", "what is known costs nothing"
     assert len(server.asked) == 2
     asked.close()
 
