@@ -103,7 +103,7 @@ test-agent-lightning-examples: $(INSTALLED) $(AGL_EXAMPLES_VENV)/.installed
 	LIGHTSTREAM_TEST_AGENT_LIGHTNING_CHECKOUT=$(abspath $(CHECKOUT)) $(PY) -m pytest -q -m agent_lightning_examples
 
 test-dashboard: dashboard
-	cd store_views/dashboard && PATH=$(CURDIR)/$(VENV)/bin:$$PATH node node_modules/typescript/bin/tsc
+	cd store_views/dashboard && PATH=$(CURDIR)/$(VENV)/bin:$$PATH npm run check
 	$(PY) -m pytest -q -m dashboard tests/store_views/dashboard
 
 # Its own build hooks: the dashboard, and the commit.
@@ -155,6 +155,7 @@ schemas: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(PY) -m lightstream.store_views.document > docs/tables.md
+	$(PY) -m lightstream.store_views.queries.typescript > store_views/dashboard/src/api/rows.ts
 	$(PY) -m lightstream.runtime.settings_document > docs/settings.md
 	$(PY) -m lightstream.agl.document > docs/agent-lightning.md
 	$(PY) -m lightstream.trainers.algorithms.options_document docs/training.md

@@ -1,5 +1,5 @@
 -- Rollouts, the last enqueued first, with reward, step, or the reason why they were not trained on. The last row's
--- `enqueued_unix_nano` and `rollout_id` name the next page.
+-- `enqueued_unix_nano` and `rollout_id` name the next page; where they are sorted, `sort_key` does too.
 -- $run: only this run.
 -- $status: only those of this status.
 -- $mode: only train, val or test.
@@ -9,17 +9,33 @@
 -- $step: only those that this step consumed.
 -- $nanos: only those enqueued before this time, in nanoseconds since 1970, or at it and with a lesser id than `id`.
 -- $id: see `nanos`.
+-- $reward_min: only those of at least this reward.
+-- $reward_max: only those of at most this reward.
+-- $tool: only those that used this tool.
+-- $error: only those in whose attempts, tools or LLM calls an error has this text.
+-- $task: only those of this task, the hash (MD5) of its input.
+-- $sort: by `reward`, `seconds`, `calls`, `attempts` or `enqueued`, the highest first; with `-` before it the lowest.
+-- $sort_key: with `nanos` and `id`, only those that come after the row with these.
+-- $answers: any value, for the last answer of each (`response_json`).
 -- $limit = 100: how many rows.
 WITH page AS (
-    SELECT rollout_id, run_id, mode, status, group_id, attempt_count, left(input_json, 400) AS input_json,
+    SELECT rollout_id, run_id, mode, status, group_id, attempt_count, left(input_json, 400) AS input_json, md5(input_json) AS task,
         enqueued_unix_nano, seconds
+        , coalesce(CASE  -- where $sort is given
+            ltrim($sort, '-') WHEN 'reward' THEN reward WHEN 'seconds' THEN seconds WHEN 'calls' THEN call_count  -- where $sort is given
+            WHEN 'attempts' THEN attempt_count ELSE enqueued_unix_nano END  -- where $sort is given
+            * if(starts_with($sort, '-'), -1.0, 1.0), -1e300) AS sort_key  -- where $sort is given
     FROM rollouts
+    LEFT JOIN (  -- where $sort is given
+        SELECT rollout_id, any_value(reward) AS reward, any_value(call_count) AS call_count  -- where $sort is given
+        FROM trajectories_latest WHERE final GROUP BY rollout_id  -- where $sort is given
+    ) AS sorted USING (rollout_id)  -- where $sort is given
     WHERE ($run::VARCHAR IS NULL OR run_id = $run)
         AND ($status::VARCHAR IS NULL OR status = $status)
         AND ($mode::VARCHAR IS NULL OR mode = $mode)
         AND ($group::VARCHAR IS NULL OR coalesce(group_id, rollout_id) = $group)
         AND ($text::VARCHAR IS NULL OR contains(rollout_id, $text) OR contains(lower(input_json), lower($text)))
-        AND ($nanos::BIGINT IS NULL OR (enqueued_unix_nano, rollout_id) < ($nanos::BIGINT, $id::VARCHAR))
+        AND ($nanos::BIGINT IS NULL OR $sort_key::DOUBLE IS NOT NULL OR (enqueued_unix_nano, rollout_id) < ($nanos::BIGINT, $id::VARCHAR))
         AND ($reason::VARCHAR IS NULL OR rollout_id IN (  -- where $reason is given
             SELECT rollout_id FROM consumed_raw  -- where $reason is given
             WHERE $reason = 'trained' AND triplet_count > 0 AND outcome = 'updated'  -- where $reason is given
@@ -29,12 +45,31 @@ WITH page AS (
             SELECT rollout_id FROM consumed_raw  -- where $step is given
             WHERE step = $step::BIGINT AND ($run::VARCHAR IS NULL OR run_id = $run)  -- where $step is given
         ))  -- where $step is given
-    ORDER BY enqueued_unix_nano DESC, rollout_id DESC
+        AND ($task::VARCHAR IS NULL OR md5(input_json) = $task)
+        AND ($reward_min::DOUBLE IS NULL OR rollout_id IN (  -- where $reward_min is given
+            SELECT rollout_id FROM trajectories_latest WHERE final AND reward >= $reward_min::DOUBLE  -- where $reward_min is given
+        ))  -- where $reward_min is given
+        AND ($reward_max::DOUBLE IS NULL OR rollout_id IN (  -- where $reward_max is given
+            SELECT rollout_id FROM trajectories_latest WHERE final AND reward <= $reward_max::DOUBLE  -- where $reward_max is given
+        ))  -- where $reward_max is given
+        AND ($tool::VARCHAR IS NULL OR rollout_id IN (  -- where $tool is given
+            SELECT rollout_id FROM tools WHERE tool_name = $tool AND ($run::VARCHAR IS NULL OR run_id = $run)  -- where $tool is given
+        ))  -- where $tool is given
+        AND ($error::VARCHAR IS NULL OR rollout_id IN (  -- where $error is given
+            SELECT rollout_id FROM attempts WHERE contains(concat(error_type, ': ', error_message), $error)  -- where $error is given
+            UNION ALL SELECT rollout_id FROM tools WHERE failed AND contains(concat(error_type, ': ', error_message), $error)  -- where $error is given
+            UNION ALL SELECT rollout_id FROM spans_raw WHERE contains(llm_error_message, $error)  -- where $error is given
+        ))  -- where $error is given
+        AND ($sort_key::DOUBLE IS NULL OR (sort_key, enqueued_unix_nano, rollout_id) < ($sort_key::DOUBLE, $nanos::BIGINT, $id::VARCHAR))  -- where $sort_key is given
+    ORDER BY
+        sort_key DESC,  -- where $sort is given
+        enqueued_unix_nano DESC, rollout_id DESC
     LIMIT $limit
 )
 SELECT
     page.* REPLACE (page.enqueued_unix_nano::VARCHAR AS enqueued_unix_nano), made.reward, made.call_count,
     used.step, why.reason_code
+    , said.response_json  -- where $answers is given
 FROM page
 LEFT JOIN (
     SELECT rollout_id, any_value(reward) AS reward, any_value(call_count) AS call_count
@@ -51,4 +86,11 @@ LEFT JOIN (
 LEFT JOIN (
     SELECT rollout_id, reason_code FROM reason_codes WHERE rollout_id IN (SELECT rollout_id FROM page)
 ) AS why USING (rollout_id)
-ORDER BY page.enqueued_unix_nano DESC, page.rollout_id DESC
+LEFT JOIN (  -- where $answers is given
+    SELECT rollout_id, left(arg_max(llm_response_json, (start_unix_nano, log_offset)), 2000) AS response_json  -- where $answers is given
+    FROM spans_raw WHERE $answers IS NOT NULL AND llm_choice_index IS NOT NULL  -- where $answers is given
+        AND rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id  -- where $answers is given
+) AS said USING (rollout_id)  -- where $answers is given
+ORDER BY
+    page.sort_key DESC,  -- where $sort is given
+    page.enqueued_unix_nano DESC, page.rollout_id DESC

@@ -12,6 +12,7 @@ from lightstream.schemas.records import DropReason, NoteReason, Record
 from lightstream.schemas.records.meanings import SHARED_MEANINGS
 from lightstream.schemas.records.reasons import DROP_MEANINGS, NOTE_MEANINGS
 from lightstream.store_views.document import tables_as_markdown
+from lightstream.store_views.queries.typescript import rows_as_typescript
 from lightstream.store_views.views import VIEWS, SqlView, column_meanings
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
@@ -32,6 +33,11 @@ def columns(document: str) -> dict[str, list[str]]:
 
 def test_the_document_is_current(document: str) -> None:
     assert DOCUMENT.read_text("utf-8") == document, "run python -m lightstream.store_views.document"
+
+
+def test_the_rows_that_the_dashboard_reads_are_current() -> None:
+    kept = Path(__file__).parents[2] / "store_views" / "dashboard" / "src" / "api" / "rows.ts"
+    assert kept.read_text("utf-8") == rows_as_typescript(), "run make docs"
 
 
 def test_every_column_has_a_meaning(columns: dict[str, list[str]]) -> None:

@@ -78,8 +78,7 @@ export function taskLine(json: string): string {
     if (typeof value === "string") return value;
     if (value && typeof value === "object" && !Array.isArray(value)) {
       const fields = value as Record<string, unknown>;
-      for (const name of ["question", "prompt", "task", "instruction", "input", "query"])
-        if (typeof fields[name] === "string") return fields[name];
+      for (const name of ["question", "prompt", "task", "instruction", "input", "query"]) if (typeof fields[name] === "string") return fields[name];
     }
     return json;
   } catch {

@@ -19,6 +19,11 @@ function whole(search: Search, name: string): number | undefined {
   return Number.isSafeInteger(value) ? value : undefined;
 }
 
+function decimal(search: Search, name: string): number | undefined {
+  const value = Number(text(search, name) || NaN);
+  return Number.isFinite(value) ? value : undefined;
+}
+
 /** The entries that have a value: an absent one is left out of the address. */
 function known<Values extends Record<string, string | number | undefined>>(values: Values): Partial<Values> {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Partial<Values>;
@@ -57,6 +62,13 @@ const rollouts = createRoute({
       reason: text(search, "reason"),
       step: whole(search, "step"),
       text: text(search, "text"),
+      low: decimal(search, "low"),
+      high: decimal(search, "high"),
+      tool: text(search, "tool"),
+      error: text(search, "error"),
+      task: text(search, "task"),
+      sort: text(search, "sort"),
+      answers: text(search, "answers"),
     }),
   component: lazyRouteComponent(() => part(() => import("./pages/Rollouts")), "Rollouts"),
 });
@@ -67,6 +79,8 @@ export interface RolloutSearch extends RunSearch {
   tab?: string | undefined;
   /** What tokens are coloured by. */
   colour?: string | undefined;
+  /** Words that the spans shown must have. */
+  find?: string | undefined;
 }
 
 const rollout = createRoute({
@@ -79,6 +93,7 @@ const rollout = createRoute({
       span: text(search, "span"),
       tab: text(search, "tab"),
       colour: text(search, "colour"),
+      find: text(search, "find"),
     }),
   component: lazyRouteComponent(() => part(() => import("./pages/Rollout")), "RolloutPage"),
 });
@@ -89,18 +104,13 @@ export interface GroupSearch extends RunSearch {
 
 const ofOne = (search: Search): GroupSearch => known({ run: text(search, "run"), id: text(search, "id") });
 
-const group = createRoute({
-  getParentRoute: () => rootRoute,
-  path: "/group",
-  validateSearch: ofOne,
-  component: lazyRouteComponent(() => part(() => import("./pages/Group")), "Group"),
-});
-
 export interface TrainingSearch extends RunSearch {
   metric?: string | undefined;
   ema?: string | undefined;
   compare?: string | undefined;
   step?: number | undefined;
+  /** The step that it is compared with. */
+  before?: number | undefined;
 }
 
 const queue = createRoute({
@@ -120,8 +130,38 @@ const training = createRoute({
       ema: text(search, "ema"),
       compare: text(search, "compare"),
       step: whole(search, "step"),
+      before: whole(search, "before"),
     }),
   component: lazyRouteComponent(() => part(() => import("./pages/Training")), "Training"),
+});
+
+const tools = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/tools",
+  validateSearch: ofRun,
+  component: lazyRouteComponent(() => part(() => import("./pages/Tools")), "Tools"),
+});
+
+export interface CompareSearch extends GroupSearch {
+  /** Two rollouts beside each other. */
+  a?: string | undefined;
+  b?: string | undefined;
+}
+
+const compared = (search: Search): CompareSearch => known({ ...ofOne(search), a: text(search, "a"), b: text(search, "b") });
+
+const group = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/group",
+  validateSearch: compared,
+  component: lazyRouteComponent(() => part(() => import("./pages/Group")), "Group"),
+});
+
+const task = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/task",
+  validateSearch: compared,
+  component: lazyRouteComponent(() => part(() => import("./pages/Task")), "Task"),
 });
 
 const resources = createRoute({
@@ -155,8 +195,7 @@ export interface SqlSearch extends RunSearch {
 const sql = createRoute({
   getParentRoute: () => rootRoute,
   path: "/sql",
-  validateSearch: (search: Search): SqlSearch =>
-    known({ run: text(search, "run"), q: text(search, "q"), query: text(search, "query") }),
+  validateSearch: (search: Search): SqlSearch => known({ run: text(search, "run"), q: text(search, "q"), query: text(search, "query") }),
   component: lazyRouteComponent(() => part(() => import("./pages/Sql")), "Sql"),
 });
 
@@ -167,20 +206,7 @@ const settings = createRoute({
   component: lazyRouteComponent(() => part(() => import("./pages/Settings")), "Settings"),
 });
 
-const routeTree = rootRoute.addChildren([
-  runs,
-  run,
-  rollouts,
-  rollout,
-  group,
-  queue,
-  training,
-  resources,
-  losses,
-  processes,
-  sql,
-  settings,
-]);
+const routeTree = rootRoute.addChildren([runs, run, rollouts, rollout, group, queue, training, tools, task, resources, losses, processes, sql, settings]);
 
 function parseSearch(search: string): Search {
   return Object.fromEntries(new URLSearchParams(search));
@@ -204,7 +230,7 @@ export const router = createRouter({
 
 /** Load the pages that nobody has opened yet, but for the one with the editor: then they are there while the view is away. */
 export function loadAhead(): void {
-  for (const route of [run, rollouts, rollout, group, queue, training, resources, losses, processes, settings])
+  for (const route of [run, rollouts, rollout, group, queue, training, tools, task, resources, losses, processes, settings])
     void router.loadRouteChunk(route as unknown as Parameters<typeof router.loadRouteChunk>[0]);
 }
 

@@ -126,7 +126,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A page that may only ask its own host, and complain of nothing."""
+    """A page that may only ask its own host, and complain of nothing. A test asks for it after its server."""
     theme: Literal["light", "dark"] = getattr(request, "param", "light")
     context = browser.new_context(viewport={"width": 1360, "height": 900}, color_scheme=theme)
     context.set_default_timeout(PATIENCE_MS)
@@ -143,6 +143,13 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     expected = ["401 (Unauthorized)", "400 (Bad Request)", "404 (Not Found)", "ERR_INTERNET_DISCONNECTED"]
     expected += ["The view was updated while this page was open"]  # which a page says, too
     assert [text for text in complaints if not any(text_part in text for text_part in expected)] == []
+
+
+@pytest.fixture
+def sized(page: Page, request: pytest.FixtureRequest) -> Page:
+    """A page of the width that the test is parametrized by, in pixels (``at_each_width``)."""
+    page.set_viewport_size({"width": request.param, "height": 900})
+    return page
 
 
 def open_page(page: Page, url: str) -> None:

@@ -46,8 +46,13 @@ from tests.store_views.dashboard.log_records import (
 
 RUN, SEARCH, LOST = "arithmetic", "prompt-search", "lost-calls"
 STEPS, GROUPS, MEMBERS = 14, 4, 4
+STEP_OF_DROP = 12
+"""Its rewards are lower than those of the step before: the tool timed out in the rollouts that got none."""
+TIMED_OUT = "TimeoutError: multiply took longer than 5 s"
 LARGE, LARGE_SPANS = "large-rollout", 10_000
 LONG, LONG_CHARACTERS = "long-messages", 4_000_000
+TALK, TALK_TURNS, TALK_CHARACTERS = "long-talk", 50, 40_000
+"""Rollout of so many calls that go on with each other's messages, the first of which is so long."""
 WAITING = "waiting-rollout"
 REWARDED = "rewarded-calls"
 """Run of one rollout of that id: calls of two policies, and rewards that went to each thing that they can go to."""
@@ -58,6 +63,8 @@ NOT_TRAINED = {
 """Reason -> run of which nothing trained for it."""
 FAILING, DISCARDED, STUCK = "failing", "discarded-step", "stuck"
 """Runs of which half the rollouts failed; whose last step was discarded; that nobody takes rollouts of."""
+COLLAPSED, COLLAPSED_STEPS = "collapsed", 6
+"""Run whose entropy falls to nothing, and in whose last step other weights answered than were trained."""
 
 XSS = (
     "<script>window.hacked = 1</script>",
@@ -84,6 +91,7 @@ def log_of_runs(now_unix_nano: int) -> list[tuple[Topic, str, Record]]:
     _alarming(log, start)
     _large(log, start)
     _long(log, start)
+    _talk(log, start)
     spec = RolloutSpec(rollout_id=WAITING, run_id=RUN, input_json='"What is 2 + 2?"', enqueued_unix_nano=now_unix_nano)
     log.write(ROLLOUTS, WAITING, state_record(spec, RolloutStatus.QUEUING, now_unix_nano, None))
     for kind, status in (("trainer", WorkerStatus.BUSY), ("runner", WorkerStatus.BUSY), ("runner", WorkerStatus.IDLE)):
@@ -118,7 +126,7 @@ def _training(log: Log, start: int) -> None:
         for group in range(GROUPS):
             group_id = f"{RUN}-s{step}-g{group}"
             a, b = 3 * step + group, 7 + 2 * group
-            share = min(MEMBERS, (step * MEMBERS + group) // STEPS)
+            share = min(MEMBERS, (step * MEMBERS + group) // STEPS) - 2 * (step == STEP_OF_DROP)
             good = [(member + group + step) % MEMBERS < share for member in range(MEMBERS)]
             is_flat = len(set(good)) == 1
             flat += is_flat
@@ -135,9 +143,12 @@ def _training(log: Log, start: int) -> None:
                 fault = "no_token_ids" if (step + group + member) % 11 == 0 else ""
                 if step == 5 and group == 2 and member == 1:
                     fault = "failed"
+                if step == STEP_OF_DROP and not good[member] and not fault:
+                    fault = "timed_out"
+                is_lost = fault in ("no_token_ids", "failed")
                 reward = float(good[member])
                 _arithmetic(log, spec, at + SECOND, (a, b), reward, step, fault)
-                if not fault:
+                if not is_lost:
                     rewards.append(reward)
                 consumed.append(
                     ConsumedTrajectory(
@@ -145,8 +156,8 @@ def _training(log: Log, start: int) -> None:
                         attempt_id=f"{spec.rollout_id}-a1",
                         revision=0,
                         group_id=group_id,
-                        triplet_count=0 if fault or is_flat else 2,
-                        not_trained={"no_calls": 1} if fault else {"no_signal": 2} if is_flat else {},
+                        triplet_count=0 if is_lost or is_flat else 2,
+                        not_trained={"no_calls": 1} if is_lost else {"no_signal": 2} if is_flat else {},
                     )
                 )
         mean = sum(rewards) / len(rewards)
@@ -186,29 +197,26 @@ def _arithmetic(
     }
     asked = {"role": "assistant", "content": None, "tool_calls": [tool_call]}
     answer = str(a * b if reward else a + b)
-    after = [*question, asked, {"role": "tool", "tool_call_id": "t1", "content": str(a * b)}]
+    result = TIMED_OUT if fault == "timed_out" else str(a * b)
+    after = [*question, asked, {"role": "tool", "tool_call_id": "t1", "content": result}]
     prompt = list(range(100, 124))
     first = [31, 32, 33, 34, 35, 36]
     ids = fault != "no_token_ids"
-    root = span_record(spec, 1, "answer", at, 4 * SECOND, attributes={"agent.name": "calculator"})
+    agent = {"agent.name": "calculator", "openinference.span.kind": "AGENT"}
+    root = span_record(spec, 1, "answer", at, 4 * SECOND, attributes=agent)
+    used = {"tool.name": "multiply", "openinference.span.kind": "TOOL", "input.value": json.dumps({"a": a, "b": b})}
+    told = {"failed": "division by zero", "timed_out": TIMED_OUT}.get(fault, "")
+    ended: dict[str, Any] = (
+        {"status": SpanStatus.ERROR, "status_message": told, "attributes": used}
+        if told
+        else {"attributes": used | {"output.value": result}}
+    )
     spans = [
         call_record(spec, 2, 1, at + SECOND // 10, question, asked, prompt, first, step - 1, ids),
-        span_record(spec, 3, "multiply", at + 2 * SECOND, SECOND // 2, parent=1, attributes={"tool.name": "multiply"}),
+        span_record(spec, 3, "multiply", at + 2 * SECOND, SECOND // 2, parent=1, **ended),
     ]
     if fault == "failed":
-        error = SpanStatus.ERROR
-        spans = [
-            span_record(
-                spec,
-                3,
-                "multiply",
-                at + 2 * SECOND,
-                SECOND // 2,
-                parent=1,
-                status=error,
-                status_message="division by zero",
-            )
-        ]
+        spans = spans[1:]
     else:
         second = [*prompt, *first, 40, 41, 42]
         spans.append(
@@ -436,6 +444,28 @@ def _alarming(log: Log, start: int) -> None:
     spec = RolloutSpec(rollout_id=f"{DISCARDED}-0", run_id=DISCARDED, input_json="1", enqueued_unix_nano=start)
     _arithmetic(log, spec, start, (2, 3), 1.0, 1, "")
     _step(log, spec, start, 0.0, "empty", StepOutcome.DISCARDED)
+    for number in range(1, COLLAPSED_STEPS + 1):
+        is_last = number == COLLAPSED_STEPS
+        metrics = {
+            "reward/mean": 0.5,
+            "actor/entropy": 2.0 / 4**number,
+            "actor/ppo_kl": 0.001,
+            "grad_norm": 1.0,
+            "logprob_diff_mean": 0.25 if is_last else 1.5e-7,
+            "batch/staleness_max": 6.0 if is_last else 1.0,
+            "tokens_per_second/update": 100.0 if is_last else 1_000.0,
+        }
+        at = start + 10 * number * SECOND
+        step = TrainingStep(
+            trainer_id=COLLAPSED,
+            run_id=COLLAPSED,
+            step=number,
+            steps_planned=10,
+            metrics=metrics,
+            started_unix_nano=at,
+            ended_unix_nano=at + SECOND,
+        )
+        log.write(TRAINING_STEPS, COLLAPSED, step)
     spec = RolloutSpec(rollout_id=f"{STUCK}-0", run_id=STUCK, input_json="1", enqueued_unix_nano=start)
     log.write(ROLLOUTS, spec.rollout_id, state_record(spec, RolloutStatus.QUEUING, start, None))
 
@@ -495,3 +525,15 @@ def _long(log: Log, start: int) -> None:
     log_rollout(
         log, spec, [call_record(spec, 1, 0, start - 3600 * SECOND, messages, answer, [1, 2], [3], 0, True)], start
     )
+
+
+def _talk(log: Log, start: int) -> None:
+    spec = RolloutSpec(rollout_id=TALK, run_id=RUN, mode=RolloutMode.VAL, input_json="1", enqueued_unix_nano=start)
+    messages: list[Any] = [{"role": "user", "content": "begin" + "x" * (TALK_CHARACTERS - 8) + "end"}]
+    calls: list[SpanRecord] = []
+    for number in range(TALK_TURNS):
+        answer = {"role": "assistant", "content": f"answer {number}"}
+        at = start + number * SECOND
+        calls.append(call_record(spec, number + 1, 0, at, messages, answer, [1, 2], [3], 0, True))
+        messages = [*messages, answer, {"role": "user", "content": f"question {number}"}]
+    log_rollout(log, spec, calls, start)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,8 @@ TABS_MAX = 150
 """From anything to anything on a page."""
 
 TRAINED = f"{RUN}-s6-g0-1"
+TASK = hashlib.md5(b"1", usedforsecurity=False).hexdigest()
+"""Of several runs."""
 PAGES = {
     "runs": "/",
     "run": f"/run?run={RUN}",
@@ -50,6 +54,8 @@ PAGES = {
     "group": f"/group?run={RUN}&id={RUN}-s6-g0",
     "queue": f"/queue?run={RUN}",
     "training": f"/training?run={RUN}&ema=0.6&step=6",
+    "tools": f"/tools?run={RUN}",
+    "task": f"/task?run={RUN}&id={TASK}",
     "resources": f"/resources?run={RUN}&id={RUN}-v6",
     "prompts": f"/resources?run={SEARCH}",
     "dropped": f"/losses?run={RUN}",
@@ -58,7 +64,7 @@ PAGES = {
     "settings": "/settings",
 }
 
-PICTURES = {f"{name}-light" for name in PAGES if name not in ("queue", "rollout", "training")} | {
+PICTURES = {f"{name}-light" for name in PAGES if name not in ("queue", "rollout", "task", "training")} | {
     "rollout-dark",
     "training-dark",
 }
@@ -109,9 +115,9 @@ def test_filters_are_in_the_address_and_pages_skip_nothing(page: Page, view_url:
     page.get_by_role("button", name="Show older ones").click()
     expect(rows).to_have_count(200)
     page.get_by_role("button", name="Show older ones").click()
-    expect(page.get_by_text("227 rollouts in all")).to_be_visible()
+    expect(page.get_by_text("228 rollouts in all")).to_be_visible()
     ids = rows.locator("td:first-child").all_inner_texts()
-    assert len(set(ids)) == len(ids) == 227
+    assert len(set(ids)) == len(ids) == 228
     page.get_by_label("Status").click()
     page.get_by_role("option", name="failed").click()
     expect(page).to_have_url(re.compile(r"status=failed"))
@@ -126,7 +132,10 @@ def test_a_rollout_shows_messages_tokens_and_exact_places(page: Page, view_url: 
     open_page(page, f"{view_url}/rollout?run={RUN}&id={TRAINED}")
     tree = page.get_by_role("tree", name="Spans")
     expect(tree.get_by_role("treeitem")).to_have_count(5)
-    expect(page.get_by_text("Use the tool, then answer with the number alone.")).to_be_visible()
+    said = page.get_by_text("Use the tool, then answer with the number alone.")
+    expect(said).to_be_visible()
+    page.get_by_role("tab", name="Messages").click()
+    expect(said).to_have_count(2)  # in the conversation, and in the call
     page.get_by_role("tab", name="Tokens").click()
     tokens = page.get_by_role("group", name="Response tokens of the call")
     expect(tokens).to_contain_text("31")
@@ -163,9 +172,9 @@ def test_a_trace_of_ten_thousand_spans_keeps_the_document_small(page: Page, view
 
 def test_long_messages_and_a_clock_an_hour_behind(page: Page, view_url: str) -> None:
     open_page(page, f"{view_url}/rollout?id={LONG}")
-    expect(
-        page.get_by_text(re.compile(r"^Only the first 1,000,000 of 4,\d{3},\d{3} characters are shown"))
-    ).to_be_visible()
+    said = page.get_by_role("region", name="Conversation")
+    expect(said).to_contain_text(f"[… {LONG_CHARACTERS - 19_900} characters …]")
+    expect(said.get_by_role("listitem").last).to_contain_text("yes")
     shown = page.locator("main").inner_text()
     assert len(shown) < LONG_CHARACTERS // 2
     assert "1.2 s" in shown, "a span's time is told by its writer's clock alone"
@@ -348,6 +357,18 @@ def test_values_of_every_type_are_shown_exactly(page: Page, view_url: str) -> No
     answer = answered(page, view_url, f"SELECT {columns}")
     expect(answer).to_be_visible()
     assert dict(zip(EXACT, answer.locator("td").all_inner_texts(), strict=True)) == EXACT
+
+
+def test_an_answer_is_saved_with_every_row_and_exact_values(page: Page, view_url: str, tmp_path: Path) -> None:
+    statement = "SELECT range + 1764170000000000000 AS number, 'a,\"b' AS text FROM range(3000)"
+    answered(page, view_url, statement)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as CSV").click()
+    download.value.save_as(tmp_path / "answer.csv")
+    with (tmp_path / "answer.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["number"]) for row in rows] == [1764170000000000000 + number for number in range(3000)]
+    assert {row["text"] for row in rows} == {'a,"b'}
 
 
 def test_a_long_answer_is_scrolled_through(page: Page, view_url: str) -> None:

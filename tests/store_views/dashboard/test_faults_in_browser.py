@@ -13,16 +13,18 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptState, AttemptStatus, RolloutStatus
 from lightstream.schemas.topics import ROLLOUTS
 from tests.store_views.dashboard.conftest import open_page
-from tests.store_views.dashboard.run_records import FAILING, LOST, RUN, SEARCH, STUCK
+from tests.store_views.dashboard.run_records import COLLAPSED, FAILING, LOST, RUN, SEARCH, STUCK
+from tests.store_views.dashboard.sizes import at_each_width, expect_to_fit
 from tests.store_views.test_accounting import state
 
 pytestmark = pytest.mark.dashboard
 
-WIDTHS = (1440, 390)
 PAGES = (
     "/", f"/run?run={RUN}", f"/rollouts?run={RUN}", f"/rollout?run={RUN}&id={RUN}-s2-g0-1", f"/group?id={RUN}-s2-g0",
     f"/queue?run={RUN}", f"/training?run={RUN}&step=3", f"/resources?run={SEARCH}", f"/losses?run={LOST}",
-    "/processes", "/sql?query=curve", "/settings", f"/run?run={FAILING}", "/rollout?id=nobody", "/rollout?id=fails",
+    f"/tools?run={RUN}", f"/training?run={RUN}&step=12", f"/run?run={COLLAPSED}",
+    f"/group?run={RUN}&id={RUN}-s12-g0", "/processes", "/sql?query=curve", "/settings",
+    f"/run?run={FAILING}", "/rollout?id=nobody", "/rollout?id=fails",
 )  # fmt: skip
 FRAME = '  File "/home/somebody/a/very/long/path/' + "deep/" * 30 + 'agent.py", line 12, in step\n    await call()\n'
 TRACEBACK = f"Traceback (most recent call last):\n{FRAME * 4}openai.InternalServerError: Error code: 503 {'x' * 300}"
@@ -47,20 +49,6 @@ def failed(view_settings: Settings) -> None:
     publisher.close()
 
 
-@pytest.fixture
-def sized(page: Page, request: pytest.FixtureRequest) -> Page:
-    page.set_viewport_size({"width": request.param, "height": 900})
-    return page
-
-
-at_each_width = pytest.mark.parametrize("sized", WIDTHS, indirect=True)
-
-
-def widths(page: Page) -> tuple[int, int]:
-    shown: list[int] = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-    return shown[0], shown[1]
-
-
 @at_each_width
 @pytest.mark.usefixtures("failed")
 def test_a_failed_rollout_can_be_read(sized: Page, view_url: str) -> None:
@@ -75,8 +63,7 @@ def test_a_failed_rollout_can_be_read(sized: Page, view_url: str) -> None:
     assert trace.inner_text().splitlines() == TRACEBACK.splitlines(), "each line stays one"
     expect(panel.get_by_role("button", name="Copy the error").first).to_be_visible()
     expect(sized.get_by_role("link", name="fails-run", exact=True).first).to_be_visible()
-    scroll, client = widths(sized)
-    assert scroll <= client
+    expect_to_fit(sized)
     for table in sized.locator("main [tabindex='0'][role=region]:has(table)").all():
         if sized.viewport_size and sized.viewport_size["width"] > 1000:
             assert table.evaluate("it => it.scrollWidth <= it.clientWidth"), table.get_attribute("aria-label")
@@ -87,8 +74,7 @@ def test_a_failed_rollout_can_be_read(sized: Page, view_url: str) -> None:
 def test_no_page_is_wider_than_its_window(sized: Page, view_url: str) -> None:
     for address in PAGES:
         open_page(sized, view_url + address)
-        scroll, client = widths(sized)
-        assert scroll <= client, address
+        expect_to_fit(sized, address)
 
 
 def test_a_rollout_that_is_not_there_leads_on(page: Page, view_url: str) -> None:

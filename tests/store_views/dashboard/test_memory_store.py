@@ -55,7 +55,7 @@ async def _rolled_out(server: LightningStoreServer) -> str:
     return begun.rollout_id
 
 
-def test_pages_show_a_store_in_memory(page: Page, server: LightningStoreServer) -> None:
+def test_pages_show_a_store_in_memory(server: LightningStoreServer, page: Page) -> None:
     rollout = _run(_rolled_out(server))
     for path in PATHS:
         open_page(page, f"{server.endpoint}{path}")

@@ -94,7 +94,7 @@ function timestampOf(since1970: bigint, unit: Unit): string {
 
 function dateOf(ms: number): string {
   const date = new Date(ms);
-  return Number.isNaN(date.valueOf()) ? `${ms / 864e5} days since 1970` : date.toISOString().split("T")[0]!;
+  return Number.isNaN(date.valueOf()) ? `${ms / 864e5} days since 1970` : (date.toISOString().split("T")[0] ?? "");
 }
 
 function clockOf(sinceMidnight: bigint, unit: Unit): string {

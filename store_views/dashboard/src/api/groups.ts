@@ -28,7 +28,7 @@ export interface Member {
 export const groupQuery = (group: string, run: string | undefined) =>
   queryOptions({
     queryKey: ["group", group, run],
-    queryFn: ({ signal }) => ask<Member>(":group", { group, run: run ?? null }, signal),
+    queryFn: ({ signal }) => ask(":group", { group, run: run ?? null }, signal) as Promise<Member[]>,
     refetchInterval: 3 * LIVE_MS,
   });
 
@@ -46,5 +46,5 @@ export interface StepGroup {
 export const stepGroupsQuery = (run: string, step: number) =>
   queryOptions({
     queryKey: ["step-groups", run, step],
-    queryFn: ({ signal }) => ask<StepGroup>(":step-groups", { run, step }, signal),
+    queryFn: ({ signal }) => ask(":step-groups", { run, step }, signal) as Promise<StepGroup[]>,
   });

@@ -18,7 +18,7 @@ export interface DropRow {
 export const dropsQuery = (run: string | undefined) =>
   queryOptions({
     queryKey: ["drops", run],
-    queryFn: ({ signal }) => ask<DropRow>(":drops", { run: run ?? null }, signal),
+    queryFn: ({ signal }) => ask(":drops", { run: run ?? null }, signal) as Promise<DropRow[]>,
     meta: { reads: ["dropped"] },
   });
 
@@ -38,7 +38,7 @@ export interface LetterRow {
 
 export const lettersQuery = queryOptions({
   queryKey: ["dead-letters"],
-  queryFn: ({ signal }) => ask<LetterRow>(":dead-letters", {}, signal),
+  queryFn: ({ signal }) => ask(":dead-letters", {}, signal) as Promise<LetterRow[]>,
   meta: { reads: ["dead_letters"] },
 });
 
@@ -56,7 +56,7 @@ export interface WorkerRow {
 
 export const workersQuery = queryOptions({
   queryKey: ["workers"],
-  queryFn: ({ signal }) => ask<WorkerRow>(":workers", {}, signal),
+  queryFn: ({ signal }) => ask(":workers", {}, signal) as Promise<WorkerRow[]>,
   meta: { reads: ["workers"] },
 });
 
@@ -77,7 +77,7 @@ export interface ResourcesRow {
 export const resourcesQuery = (run: string) =>
   queryOptions({
     queryKey: ["resources", run],
-    queryFn: ({ signal }) => ask<ResourcesRow>(":resources", { run }, signal),
+    queryFn: ({ signal }) => ask(":resources", { run }, signal) as Promise<ResourcesRow[]>,
     meta: { reads: ["resources", "trajectories_latest"] },
   });
 
@@ -94,7 +94,7 @@ export interface PromptRow {
 export const promptsQuery = (run: string) =>
   queryOptions({
     queryKey: ["prompts", run],
-    queryFn: ({ signal }) => ask<PromptRow>(":prompts", { run }, signal),
+    queryFn: ({ signal }) => ask(":prompts", { run }, signal) as Promise<PromptRow[]>,
     meta: { reads: ["prompts"] },
   });
 
@@ -105,7 +105,7 @@ export interface CatalogueColumn {
 
 export const catalogueQuery = queryOptions({
   queryKey: ["catalogue"],
-  queryFn: ({ signal }) => ask<CatalogueColumn>(":catalogue", {}, signal),
+  queryFn: ({ signal }) => ask(":catalogue", {}, signal) as Promise<CatalogueColumn[]>,
   staleTime: Infinity,
 });
 
@@ -121,3 +121,19 @@ export const namedQueries = queryOptions({
   queryFn: async ({ signal }) => (await getJson<{ queries: NamedQuery[] }>("/v1/named-queries", signal)).queries,
   staleTime: Infinity,
 });
+
+export interface CostRow {
+  model: string;
+  calls: number;
+  prompt_tokens: number;
+  response_tokens: number;
+  cost: number | null;
+  calls_without_price: number;
+}
+
+export const costQuery = (run: string) =>
+  queryOptions({
+    queryKey: ["cost", run],
+    queryFn: ({ signal }) => ask(":cost-by-model", { run }, signal) as Promise<CostRow[]>,
+    meta: { reads: ["costs"] },
+  });

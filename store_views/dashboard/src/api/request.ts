@@ -1,5 +1,7 @@
 /** Requests to the view that serves this page. Nothing here asks another host. */
 
+import type { Rows } from "./rows";
+
 const TOKEN_KEY = "lightstream.token";
 
 /** An answer that was an error, in the view's own words. */
@@ -106,12 +108,13 @@ export function postSql(sql: string, params: Parameters, options: AskOptions, ac
 }
 
 /**
- * The rows of a statement, by column name.
+ * The rows of a named query, by column name.
  *
- * Row types are those of the statement's columns, which tests run against a real view. Integers that may lie beyond 2^53,
- * as nanoseconds do, are cast to VARCHAR in the statement, so that they are texts however large they are.
+ * The statements say more of their rows than their columns' types do: pages name what they know (`as Promise<Known[]>`),
+ * which types refuse where a column is not there. Integers that may lie beyond 2^53, as nanoseconds do, are cast to
+ * VARCHAR in the statement, so that they are texts however large they are.
  */
-export async function ask<Row>(sql: string, params: Parameters = {}, signal?: AbortSignal): Promise<Row[]> {
-  const answer = await askSql(sql, params, { lane: "dashboard", ...(signal ? { signal } : {}) });
-  return answer.rows.map((row) => Object.fromEntries(answer.columns.map((name, index) => [name, row[index]])) as Row);
+export async function ask<Name extends keyof Rows>(query: `:${Name}`, params: Parameters = {}, signal?: AbortSignal): Promise<Rows[Name][]> {
+  const answer = await askSql(query, params, { lane: "dashboard", ...(signal ? { signal } : {}) });
+  return answer.rows.map((row) => Object.fromEntries(answer.columns.map((name, index) => [name, row[index]])) as unknown as Rows[Name]);
 }

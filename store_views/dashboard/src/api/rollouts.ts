@@ -15,6 +15,15 @@ export interface RolloutFilters {
   reason?: string | undefined;
   step?: number | undefined;
   text?: string | undefined;
+  /** Rewards from and to. */
+  low?: number | undefined;
+  high?: number | undefined;
+  tool?: string | undefined;
+  error?: string | undefined;
+  task?: string | undefined;
+  sort?: string | undefined;
+  /** Any text: with the last answer of each. */
+  answers?: string | undefined;
 }
 
 export interface RolloutRow {
@@ -25,38 +34,64 @@ export interface RolloutRow {
   group_id: string | null;
   attempt_count: number;
   input_json: string;
+  /** Hash of the input. */
+  task: string;
   enqueued_unix_nano: string;
   seconds: number | null;
   reward: number | null;
   call_count: number | null;
   step: number | null;
   reason_code: string | null;
+  /** Where they are sorted. */
+  sort_key?: number | null;
+  /** Where answers are asked for. */
+  response_json?: string | null;
 }
 
 interface Cursor {
   nanos: string;
   id: string;
+  sort_key?: number;
 }
 
 /** The parameters of the query that narrow its answer. */
-function given({ run, status, mode, group, reason, step, text }: RolloutFilters, after: Cursor | null): Parameters {
-  const named = { run, step, status: status || undefined, mode: mode || undefined, group: group || undefined };
-  const all = { ...named, reason: reason || undefined, text: text || undefined, limit: PAGE_ROWS, ...after };
+function given(filters: RolloutFilters, after: Cursor | null, limit: number): Parameters {
+  const { low: reward_min, high: reward_max, run, step, ...others } = filters;
+  const texts = Object.entries(others).filter(([, value]) => value);
+  const all = { ...Object.fromEntries(texts), run, step, reward_min, reward_max, limit, ...after };
   return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined)) as Parameters;
+}
+
+function after(page: readonly RolloutRow[], limit: number): Cursor | null {
+  const last = page.at(-1);
+  if (page.length < limit || !last) return null;
+  const sorted = typeof last.sort_key === "number" ? { sort_key: last.sort_key } : {};
+  return { nanos: last.enqueued_unix_nano, id: last.rollout_id, ...sorted };
 }
 
 export const rolloutsQuery = (filters: RolloutFilters) =>
   infiniteQueryOptions({
     queryKey: ["rollouts", filters],
-    queryFn: ({ pageParam, signal }) => ask<RolloutRow>(":rollouts", given(filters, pageParam), signal),
+    queryFn: ({ pageParam, signal }) => ask(":rollouts", given(filters, pageParam, PAGE_ROWS), signal) as Promise<RolloutRow[]>,
     initialPageParam: null as Cursor | null,
-    getNextPageParam: (page): Cursor | null => {
-      const last = page.at(-1);
-      return page.length === PAGE_ROWS && last ? { nanos: last.enqueued_unix_nano, id: last.rollout_id } : null;
-    },
+    getNextPageParam: (page): Cursor | null => after(page, PAGE_ROWS),
     placeholderData: keepPreviousData,
     meta: { reads: ["rollouts", "trajectories", "trained"] },
   });
+
+const EXPORTED_AT_ONCE = 5_000;
+
+/** All that the filters let through, with the last answers. */
+export async function allRollouts(filters: RolloutFilters): Promise<RolloutRow[]> {
+  const rows: RolloutRow[] = [];
+  let cursor: Cursor | null = null;
+  do {
+    const page: RolloutRow[] = await (ask(":rollouts", given({ ...filters, answers: "1" }, cursor, EXPORTED_AT_ONCE)) as Promise<RolloutRow[]>);
+    rows.push(...page);
+    cursor = after(page, EXPORTED_AT_ONCE);
+  } while (cursor);
+  return rows;
+}
 
 export interface Explained {
   rollout: {
@@ -169,8 +204,10 @@ export interface SpanRow {
   status: string;
   start: number;
   end: number | null;
-  is_llm_call: boolean;
-  has_reward: boolean;
+  /** `LLM`, `tool`, `reward`, `agent`, …; null of any other. */
+  kind: string | null;
+  /** Begin of the message of one that failed. */
+  error: string | null;
   log_partition: number;
   log_offset: number;
 }
@@ -186,10 +223,10 @@ export const spansQuery = (rollout: string) =>
     queryFn: async ({ signal, client, queryKey }): Promise<SpanSkeleton> => {
       const had = client.getQueryData<SpanSkeleton>(queryKey);
       if (had) {
-        const [now] = await ask<{ count: number }>(":span-count", { rollout }, signal);
+        const [now] = await (ask(":span-count", { rollout }, signal) as Promise<{ count: number }[]>);
         if (now?.count === had.spans.length) return had;
       }
-      const rows = await ask<SpanRow & { origin: string | null }>(":spans", { rollout }, signal);
+      const rows = await (ask(":spans", { rollout }, signal) as Promise<(SpanRow & { origin: string | null })[]>);
       return { origin_unix_nano: rows[0]?.origin ?? "0", spans: rows };
     },
     meta: { reads: ["spans"] },
@@ -206,9 +243,11 @@ export interface SpanDetail {
   events: string | null;
   links: string | null;
   scope_name: string | null;
-  llm_request_json: string | null;
-  llm_response_json: string | null;
+  has_messages: boolean;
   characters: number;
+  /** Of a tool, an agent or a retrieval. */
+  input: string | null;
+  output: string | null;
   llm_error_message: string | null;
   llm_http_status: number | null;
   log_partition: number;
@@ -224,7 +263,7 @@ export const spanQuery = (rollout: string, span: SpanRow | undefined) =>
     queryFn: async ({ signal }) => {
       if (!span) return null;
       const place = { partition: span.log_partition, offset: span.log_offset };
-      return (await ask<SpanDetail>(":span", { rollout, span: span.span_id, ...place }, signal))[0] ?? null;
+      return (await (ask(":span", { rollout, span: span.span_id, ...place }, signal) as Promise<SpanDetail[]>))[0] ?? null;
     },
     enabled: span !== undefined,
     staleTime: Infinity,
@@ -243,12 +282,6 @@ export interface TokenRow {
   finish_reason: string | null;
   log_partition: number;
   log_offset: number;
-  /** Reward of the rollout minus the mean of its group's; `null` where one of both is unknown. */
-  above_mean: number | null;
-  /** Sample standard deviation of the group's rewards; `null` of fewer than two. */
-  deviation: number | null;
-  /** `above_mean` divided by it, of a run whose options say that its trainer does so; else `null`. */
-  divided: number | null;
   /** What each response token says; `null` where the proxy did not see it. */
   texts: string[] | null;
 }
@@ -256,6 +289,62 @@ export interface TokenRow {
 export const tokensQuery = (rollout: string, span: string) =>
   queryOptions({
     queryKey: ["tokens", rollout, span],
-    queryFn: ({ signal }) => ask<TokenRow>(":tokens", { rollout, span }, signal),
+    queryFn: ({ signal }) => ask(":tokens", { rollout, span }, signal) as Promise<TokenRow[]>,
     staleTime: Infinity,
+  });
+
+/** A rollout at one glance. */
+export interface Figures {
+  reward: number | null;
+  /** Reward of the rollout minus the mean of its group's; `null` where one of both is unknown. */
+  above_mean: number | null;
+  /** Sample standard deviation of the group's rewards; `null` of fewer than two. */
+  deviation: number | null;
+  /** `above_mean` divided by it, of a run whose options say that its trainer does so; else `null`. */
+  divided: number | null;
+  policy_first: number | null;
+  policy_last: number | null;
+  prompt_tokens: number | null;
+  response_tokens: number | null;
+  cost: number | null;
+  calls_without_price: number;
+  step: number | null;
+  /** Hash of the input. */
+  task: string | null;
+  /** Other rollouts with that input, of any run. */
+  same_task: number;
+}
+
+export const rolloutFiguresQuery = (rollout: string) =>
+  queryOptions({
+    queryKey: ["rollout-figures", rollout],
+    queryFn: async ({ signal }) => (await (ask(":rollout-figures", { rollout }, signal) as Promise<Figures[]>))[0] ?? null,
+    meta: { reads: ["trajectories", "trained"] },
+  });
+
+/** A message of a call, in the order of the conversation. */
+export interface MessageRow {
+  span_id: string;
+  agent_name: string;
+  continues: boolean;
+  error: string | null;
+  call_index: number | null;
+  reward: number | null;
+  policy_version: number | null;
+  sampled: number | null;
+  response_tokens: number | null;
+  place: number | null;
+  role: string | null;
+  text: string | null;
+  characters: number | null;
+  reasoning: string | null;
+  tool_calls: string | null;
+  tool_call_id: string | null;
+}
+
+export const conversationQuery = (rollout: string, span: string | null = null) =>
+  queryOptions({
+    queryKey: ["conversation", rollout, span],
+    queryFn: ({ signal }) => ask(":conversation", { rollout, span }, signal) as Promise<MessageRow[]>,
+    meta: { reads: ["spans", "trajectories"] },
   });

@@ -30,7 +30,7 @@ export interface RunRow {
 
 export const runsQuery = queryOptions({
   queryKey: ["runs"],
-  queryFn: ({ signal }) => ask<RunRow>(":runs", {}, signal),
+  queryFn: ({ signal }) => ask(":runs", {}, signal) as Promise<RunRow[]>,
   meta: { reads: ["rollouts", "training_steps_raw"] },
   refetchInterval: LIVE_MS, // that a run is lost is in no table: time alone tells it
 });
@@ -48,7 +48,7 @@ export interface RunState {
 export const runStateQuery = (run: string) =>
   queryOptions({
     queryKey: ["run-state", run],
-    queryFn: async ({ signal }) => (await ask<RunState>(":run-state", { run }, signal))[0] ?? null,
+    queryFn: async ({ signal }) => (await (ask(":run-state", { run }, signal) as Promise<RunState[]>))[0] ?? null,
     refetchInterval: LIVE_MS,
   });
 
@@ -62,7 +62,7 @@ export interface SettingRow {
 export const configurationQuery = (run: string, other?: string) =>
   queryOptions({
     queryKey: ["configuration", run, other],
-    queryFn: ({ signal }) => ask<SettingRow>(":configuration", { run, other: other ?? null }, signal),
+    queryFn: ({ signal }) => ask(":configuration", { run, other: other ?? null }, signal) as Promise<SettingRow[]>,
     meta: { reads: ["resources"] },
   });
 
@@ -87,7 +87,7 @@ export interface RunFigures {
 export const figuresQuery = (run: string) =>
   queryOptions({
     queryKey: ["figures", run],
-    queryFn: async ({ signal }) => (await ask<RunFigures>(":run", { run }, signal))[0],
+    queryFn: async ({ signal }) => (await (ask(":run", { run }, signal) as Promise<RunFigures[]>))[0],
     meta: { reads: ["rollouts"] },
   });
 
@@ -100,7 +100,7 @@ export interface CountByReason {
 export const callsByFateQuery = (run: string) =>
   queryOptions({
     queryKey: ["calls", run],
-    queryFn: ({ signal }) => ask<CountByReason>(":calls-by-fate", { run }, signal),
+    queryFn: ({ signal }) => ask(":calls-by-fate", { run }, signal) as Promise<CountByReason[]>,
     meta: { reads: ["calls_by_reason"] },
   });
 
@@ -115,7 +115,7 @@ export interface NotTrainedReason {
 export const notTrainedQuery = (run: string) =>
   queryOptions({
     queryKey: ["not-trained", run],
-    queryFn: ({ signal }) => ask<NotTrainedReason>(":not-trained", { run }, signal),
+    queryFn: ({ signal }) => ask(":not-trained", { run }, signal) as Promise<NotTrainedReason[]>,
     meta: { reads: ["reason_codes"] },
   });
 
@@ -127,7 +127,7 @@ export interface TrainedCount {
 export const trainedQuery = (run: string) =>
   queryOptions({
     queryKey: ["trained", run],
-    queryFn: async ({ signal }) => (await ask<TrainedCount>(":trained", { run }, signal))[0],
+    queryFn: async ({ signal }) => (await (ask(":trained", { run }, signal) as Promise<TrainedCount[]>))[0],
     meta: { reads: ["run_trained"] },
   });
 
@@ -152,7 +152,7 @@ export interface StepRow {
 export const stepsQuery = (run: string) =>
   queryOptions({
     queryKey: ["steps", run],
-    queryFn: ({ signal }) => ask<StepRow>(":steps", { run }, signal),
+    queryFn: ({ signal }) => ask(":steps", { run }, signal) as Promise<StepRow[]>,
     meta: { reads: ["training_steps"] },
     placeholderData: keepPreviousData,
   });

@@ -21,7 +21,7 @@ export interface ScoreRow {
 export const scoresQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["scores", rollout],
-    queryFn: ({ signal }) => ask<ScoreRow>(":scores", { rollout }, signal),
+    queryFn: ({ signal }) => ask(":scores", { rollout }, signal) as Promise<ScoreRow[]>,
     meta: { reads: ["spans", "rewards"] },
   });
 
@@ -37,7 +37,7 @@ export interface UnscoredRow {
 export const unscoredQuery = (run: string | undefined) =>
   queryOptions({
     queryKey: ["unscored", run],
-    queryFn: ({ signal }) => ask<UnscoredRow>(":unscored", { run: run ?? null }, signal),
+    queryFn: ({ signal }) => ask(":unscored", { run: run ?? null }, signal) as Promise<UnscoredRow[]>,
     meta: { reads: ["rollouts", "spans"] },
   });
 
@@ -54,7 +54,7 @@ export interface AnswerRow {
 export const answerQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["answer", rollout],
-    queryFn: async ({ signal }) => (await ask<AnswerRow>(":answer", { rollout }, signal))[0] ?? null,
+    queryFn: async ({ signal }) => (await (ask(":answer", { rollout }, signal) as Promise<AnswerRow[]>))[0] ?? null,
     meta: { reads: ["spans", "trajectories_latest"] },
   });
 

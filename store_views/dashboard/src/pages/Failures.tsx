@@ -1,6 +1,9 @@
-/** The errors of a rollout's attempts, each once, before anything else. */
+/** The errors of a rollout's attempts and spans, each once, before anything else. */
 
-import type { Explained } from "../api/rollouts";
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+
+import { type Explained, type SpanRow, spansQuery } from "../api/rollouts";
 import { plural } from "../format";
 import { Panel } from "../ui/basics";
 import { Copy } from "../ui/Copy";
@@ -12,9 +15,11 @@ interface Failure {
   attempts: number;
 }
 
-export function Failures({ attempts }: { attempts: Explained["attempts"] }) {
-  const failures = failuresOf(attempts);
-  if (failures.length === 0) return null;
+export function Failures({ found }: { found: Explained }) {
+  const failures = failuresOf(found.attempts);
+  const spans = useQuery(spansQuery(found.rollout.rollout_id)).data?.spans ?? [];
+  const failed = failedSpans(spans);
+  if (failures.length === 0 && failed.length === 0) return null;
   return (
     <Panel title="What went wrong">
       {failures.map(({ type, text, attempts: count }) => {
@@ -40,9 +45,37 @@ export function Failures({ attempts }: { attempts: Explained["attempts"] }) {
           </section>
         );
       })}
+      {failed.length > 0 && (
+        <ul className={styles["failedSpans"]} aria-label="Spans that failed">
+          {failed.map(({ span, times }) => (
+            <li key={`${span.log_partition} ${span.log_offset}`}>
+              <Link to="/rollout" search={(known) => ({ ...known, span: span.span_id })} replace hash="spans">
+                {span.kind ? `${span.kind} ${span.name}` : span.name}
+              </Link>
+              : {span.error || "failed"}
+              {times > 1 && ` (${plural(times, "time")})`}
+            </li>
+          ))}
+        </ul>
+      )}
     </Panel>
   );
 }
+
+/** Spans that failed, equal ones once, the first of each. */
+function failedSpans(spans: readonly SpanRow[]): { span: SpanRow; times: number }[] {
+  const found = new Map<string, { span: SpanRow; times: number }>();
+  for (const span of spans) {
+    if (span.error === null) continue;
+    const key = JSON.stringify([span.kind, span.name, span.error]);
+    const known = found.get(key);
+    if (known) known.times += 1;
+    else found.set(key, { span, times: 1 });
+  }
+  return [...found.values()].slice(0, FAILED_MAX);
+}
+
+const FAILED_MAX = 20;
 
 function failuresOf(attempts: Explained["attempts"]): Failure[] {
   const found = new Map<string, Failure>();

@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 
 import type { CountByReason, NotTrainedReason, RunFigures, TrainedCount } from "../api/runs";
 import { count, plural } from "../format";
+import ui from "../ui/ui.module.css";
 import styles from "./pages.module.css";
 
 interface FunnelProps {
@@ -25,40 +26,46 @@ interface Stage {
 export function Funnel({ run, figures, calls, trained, notTrained }: FunnelProps) {
   const stages = stagesOf(figures, calls, trained, notTrained);
   return (
-    <ol className={styles["funnel"]}>
-      {stages.map((stage) => (
-        <li key={stage.name}>
-          <div className={styles["stage"]}>
-            <span>{stage.name}</span>
-            <span className={styles["stageBar"]} aria-hidden="true">
-              <span className={styles["stageFill"]} style={{ width: `${share(stage)}%` }} />
-            </span>
-            <span className={styles["stageCount"]}>{stage.count === undefined ? "…" : count(stage.count)}</span>
-            {stage.losses.length > 0 && (
-              <span className={styles["loss"]}>
-                {stage.losses.map((loss) =>
-                  loss.reason || loss.status ? (
-                    <Link
-                      key={loss.text}
-                      to="/rollouts"
-                      search={{
-                        run,
-                        ...(loss.reason ? { reason: loss.reason } : {}),
-                        ...(loss.status ? { status: loss.status } : {}),
-                      }}
-                    >
-                      {loss.text}
-                    </Link>
-                  ) : (
-                    <span key={loss.text}>{loss.text}</span>
-                  ),
-                )}
+    <>
+      <p className={ui["muted"]}>
+        {plural(figures.tasks, "task")}, {plural(figures.attempts, "attempt")}
+        {figures.retried > 0 && `; ${plural(figures.retried, "rollout")} tried more than once`}
+      </p>
+      <ol className={styles["funnel"]}>
+        {stages.map((stage) => (
+          <li key={stage.name}>
+            <div className={styles["stage"]}>
+              <span>{stage.name}</span>
+              <span className={styles["stageBar"]} aria-hidden="true">
+                <span className={styles["stageFill"]} style={{ width: `${share(stage)}%` }} />
               </span>
-            )}
-          </div>
-        </li>
-      ))}
-    </ol>
+              <span className={styles["stageCount"]}>{stage.count === undefined ? "…" : count(stage.count)}</span>
+              {stage.losses.length > 0 && (
+                <span className={styles["loss"]}>
+                  {stage.losses.map((loss) =>
+                    loss.reason || loss.status ? (
+                      <Link
+                        key={loss.text}
+                        to="/rollouts"
+                        search={{
+                          run,
+                          ...(loss.reason ? { reason: loss.reason } : {}),
+                          ...(loss.status ? { status: loss.status } : {}),
+                        }}
+                      >
+                        {loss.text}
+                      </Link>
+                    ) : (
+                      <span key={loss.text}>{loss.text}</span>
+                    ),
+                  )}
+                </span>
+              )}
+            </div>
+          </li>
+        ))}
+      </ol>
+    </>
   );
 }
 
@@ -85,13 +92,14 @@ function stagesOf(
     { text: `${count(figures.cancelled)} cancelled`, status: "cancelled", count: figures.cancelled },
   ];
   return [
-    { name: "Tasks", count: figures.tasks, of: figures.tasks, losses: [] },
     { name: "Rollouts", count: figures.rollouts, of: figures.rollouts, losses: states.filter((loss) => loss.count > 0) },
+    { name: "Finished rollouts", count: finished, of: figures.rollouts, losses: ends.filter((loss) => loss.count > 0) },
+    { name: "With a reward", count: figures.rewarded, of: figures.rollouts, losses: [] },
     {
-      name: "Attempts",
-      count: figures.attempts,
-      of: figures.attempts,
-      losses: figures.retried > 0 ? [{ text: `${plural(figures.retried, "rollout")} tried more than once` }] : [],
+      name: "Trained rollouts",
+      count: trained?.rollouts,
+      of: figures.rollouts,
+      losses: (notTrained ?? []).slice(0, 6).map((row) => ({ text: `${count(row.count)} ${row.reason_code}`, reason: row.reason_code })),
     },
     { name: "LLM calls", count: made, of: made, losses: [] },
     {
@@ -101,16 +109,6 @@ function stagesOf(
       losses: (calls ?? [])
         .filter((row) => row.fate !== "triplet")
         .map((row) => ({ text: `${count(row.count)} ${row.fate}${row.reason ? `: ${row.reason}` : ""}` })),
-    },
-    { name: "Finished rollouts", count: finished, of: figures.rollouts, losses: ends.filter((loss) => loss.count > 0) },
-    { name: "With a reward", count: figures.rewarded, of: figures.rollouts, losses: [] },
-    {
-      name: "Trained rollouts",
-      count: trained?.rollouts,
-      of: figures.rollouts,
-      losses: (notTrained ?? [])
-        .slice(0, 6)
-        .map((row) => ({ text: `${count(row.count)} ${row.reason_code}`, reason: row.reason_code })),
     },
   ];
 }

@@ -1,13 +1,14 @@
 /** The rollouts of one group beside each other: the same task, other answers, and what each was worth. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Link, useSearch } from "@tanstack/react-router";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 
 import { groupQuery, type Member } from "../api/groups";
 import { count, duration, figure, plural, taskLine } from "../format";
 import { classes, Message, Panel, Show, Status, Text } from "../ui/basics";
 import ui from "../ui/ui.module.css";
-import { responseText } from "./Messages";
+import { Beside } from "./Beside";
+import { answerText } from "./turns";
 import styles from "./pages.module.css";
 
 export function Group() {
@@ -21,9 +22,7 @@ export function Group() {
         <p>One task, tried several times. A rollout is reinforced by how much better it was than the mean of its group.</p>
       </div>
       <Show query={query}>
-        {(members) =>
-          members.length === 0 ? <Message title="The view knows no rollout of this group." /> : <Members members={members} />
-        }
+        {(members) => (members.length === 0 ? <Message title="The view knows no rollout of this group." /> : <Members members={members} />)}
       </Show>
     </>
   );
@@ -43,8 +42,11 @@ function spreadOf(members: Member[]): Spread | null {
 }
 
 function Members({ members }: { members: Member[] }) {
+  const { a, b } = useSearch({ from: "/group" });
+  const navigate = useNavigate();
   const spread = spreadOf(members);
   const first = members[0];
+  const ranked = members.toSorted((one, other) => (other.reward ?? -Infinity) - (one.reward ?? -Infinity));
   return (
     <>
       <Panel title="Task" note={`${plural(members.length, "rollout")}${first?.group_size ? ` of ${count(first.group_size)}` : ""}`}>
@@ -58,17 +60,23 @@ function Members({ members }: { members: Member[] }) {
         </p>
       </Panel>
       <ul className={styles["members"]} aria-label="Rollouts of the group">
-        {members.map((member) => (
+        {ranked.map((member) => (
           <MemberCard key={member.rollout_id} member={member} spread={spread} />
         ))}
       </ul>
+      <Beside
+        rollouts={ranked}
+        a={a}
+        b={b}
+        onChoose={(pair) => void navigate({ to: "/group", search: (known) => ({ ...known, ...pair }), replace: true, resetScroll: false })}
+      />
     </>
   );
 }
 
 function MemberCard({ member, spread }: { member: Member; spread: Spread | null }) {
   const better = spread && member.reward !== null ? member.reward - spread.mean : null;
-  const text = responseText(member.response_json);
+  const text = answerText(member.response_json);
   return (
     <li className={styles["member"]}>
       <div className={styles["memberHead"]}>

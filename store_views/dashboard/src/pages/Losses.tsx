@@ -25,12 +25,22 @@ export function Losses() {
       </div>
       <Panel title="Dropped calls and rewards" flush note={run === undefined ? "of every run" : `of ${run || "no run named"}`}>
         <Show query={drops}>
-          {(rows) => <DataTable label="Dropped calls and rewards" rows={rows} columns={dropColumns(meanings.data)} rowKey={(_, index) => String(index)} empty="Nothing was dropped." />}
+          {(rows) => (
+            <DataTable
+              label="Dropped calls and rewards"
+              rows={rows}
+              columns={dropColumns(meanings.data)}
+              rowKey={(_, index) => String(index)}
+              empty="Nothing was dropped."
+            />
+          )}
         </Show>
       </Panel>
       <Panel title="Dead letters" flush note={letters.data ? plural(letters.data.length, "record") : ""}>
         <Show query={letters}>
-          {(rows) => <DataTable label="Dead letters" rows={rows} columns={LETTERS} rowKey={(_, index) => String(index)} empty="Every record of the log could be used." />}
+          {(rows) => (
+            <DataTable label="Dead letters" rows={rows} columns={LETTERS} rowKey={(_, index) => String(index)} empty="Every record of the log could be used." />
+          )}
         </Show>
       </Panel>
     </>
@@ -85,7 +95,11 @@ const LETTERS: Column<LetterRow>[] = [
       </>
     ),
   },
-  { id: "origin", header: "The record", cell: (row) => <span className={ui["mono"]}>{`${row.origin_topic}/${row.origin_partition} @ ${row.origin_offset}`}</span> },
+  {
+    id: "origin",
+    header: "The record",
+    cell: (row) => <span className={ui["mono"]}>{`${row.origin_topic}/${row.origin_partition} @ ${row.origin_offset}`}</span>,
+  },
   { id: "by", header: "Found by", cell: (row) => row.reported_by },
   { id: "when", header: "When", cell: (row) => <Ago nanos={row.observed_unix_nano} /> },
 ];

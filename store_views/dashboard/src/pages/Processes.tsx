@@ -31,7 +31,11 @@ export function Processes() {
           {(rows) => <DataTable label="Workers" rows={rows} columns={WORKERS} rowKey={(row) => row.worker_id} empty="No Runner or trainer has reported yet." />}
         </Show>
       </Panel>
-      <Panel title="The view and the log" flush note={positions.data ? (silence(positions.data) ?? `${plural(positions.data.lag_records, "record")} behind`) : ""}>
+      <Panel
+        title="The view and the log"
+        flush
+        note={positions.data ? (silence(positions.data) ?? `${plural(positions.data.lag_records, "record")} behind`) : ""}
+      >
         <Show query={positions}>
           {(data) => {
             const rows = Object.entries(data.end).flatMap(([topic, partitions]) =>
@@ -43,7 +47,15 @@ export function Processes() {
                 lag: data.lag[topic]?.[partition] ?? 0,
               })),
             );
-            return <DataTable label="The view and the log" rows={rows} columns={PLACES} rowKey={(row) => `${row.topic}/${row.partition}`} empty="Nothing was heard of the log yet." />;
+            return (
+              <DataTable
+                label="The view and the log"
+                rows={rows}
+                columns={PLACES}
+                rowKey={(row) => `${row.topic}/${row.partition}`}
+                empty="Nothing was heard of the log yet."
+              />
+            );
           }}
         </Show>
       </Panel>

@@ -10,7 +10,7 @@ import { Ago, Message, Panel, Show, Status, Text } from "../ui/basics";
 import { type Column, DataTable } from "../ui/DataTable";
 import { onKeys } from "../ui/keys";
 import ui from "../ui/ui.module.css";
-import { responseText } from "./Messages";
+import { answerText } from "./turns";
 import styles from "./pages.module.css";
 import { ScoreForm } from "./ScoreForm";
 
@@ -99,7 +99,7 @@ function Chosen({ rollout, onScored }: { rollout: string; onScored: () => void }
               </section>
               <section aria-label="Answer">
                 <h3>{`Answer${found.reward === null ? "" : `, reward ${figure(found.reward)}`}`}</h3>
-                {responseText(found.response_json) ? <Text>{responseText(found.response_json)}</Text> : <p className={ui["muted"]}>No answer recorded.</p>}
+                {answerText(found.response_json) ? <Text>{answerText(found.response_json)}</Text> : <p className={ui["muted"]}>No answer recorded.</p>}
               </section>
             </div>
           )

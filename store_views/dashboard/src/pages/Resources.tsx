@@ -41,13 +41,22 @@ function RewardByVersion({ rows }: { rows: ResourcesRow[] }) {
   if (known.length < 2) return null;
   return (
     <Panel title="Mean reward by version" note="of the rollouts that were pinned to it">
-      <Chart label="Mean reward by version" height={180} xLabel="version" x={known.map((row) => row.version ?? 0)} lines={[{ label: "mean reward", colour: 3, values: known.map((row) => row.reward) }]} />
+      <Chart
+        label="Mean reward by version"
+        height={180}
+        xLabel="version"
+        x={known.map((row) => row.version ?? 0)}
+        lines={[{ label: "mean reward", colour: 3, values: known.map((row) => row.reward) }]}
+      />
     </Panel>
   );
 }
 
 function Versions({ run, rows, chosen }: { run: string; rows: ResourcesRow[]; chosen: string | undefined }) {
-  const at = Math.max(0, rows.findIndex((row) => row.resources_id === chosen));
+  const at = Math.max(
+    0,
+    rows.findIndex((row) => row.resources_id === chosen),
+  );
   const shown = rows[at];
   const before = rows[at + 1];
   const columns: Column<ResourcesRow>[] = [
@@ -77,13 +86,23 @@ function Versions({ run, rows, chosen }: { run: string; rows: ResourcesRow[]; ch
         <Panel title={shown.resources_id} note={before ? `compared with ${before.resources_id}` : "the first"}>
           <div className={styles["stack"]}>
             {before ? (
-              <Difference key={shown.resources_id} label={`Changes in ${shown.resources_id}`} before={readable(before.resources)} after={readable(shown.resources)} />
+              <Difference
+                key={shown.resources_id}
+                label={`Changes in ${shown.resources_id}`}
+                before={readable(before.resources)}
+                after={readable(shown.resources)}
+              />
             ) : (
               <Text>{readable(shown.resources)}</Text>
             )}
             <Facts
               facts={[
-                ["Weights", <span key="weights" className={ui["mono"]}>{shown.checkpoint_url ?? "–"}</span>],
+                [
+                  "Weights",
+                  <span key="weights" className={ui["mono"]}>
+                    {shown.checkpoint_url ?? "–"}
+                  </span>,
+                ],
                 ["In the log", <span key="place" className={ui["mono"]}>{`resources/${shown.log_partition} @ ${shown.log_offset}`}</span>],
               ]}
             />

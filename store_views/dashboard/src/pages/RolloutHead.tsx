@@ -1,24 +1,25 @@
-/** What a rollout came to, at one glance: the way back, its figures, and the task beside the answer. */
+/** What a rollout came to, at one glance: the way back, its figures, what is put between, and the task beside the answer. */
 
 import { type ReactNode, useEffect } from "react";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 
 import { groupQuery, type Member } from "../api/groups";
-import type { Explained } from "../api/rollouts";
-import { count, duration, figure, prettyJson } from "../format";
+import { type Explained, type Figures, rolloutFiguresQuery } from "../api/rollouts";
+import { count, duration, figure, plural, prettyJson } from "../format";
 import { Ago, Panel, Status, Text } from "../ui/basics";
 import { Copy } from "../ui/Copy";
 import { onKeys } from "../ui/keys";
 import ui from "../ui/ui.module.css";
-import { responseText } from "./Messages";
+import { answerText } from "./turns";
 import styles from "./pages.module.css";
 
-export function RolloutHead({ found }: { found: Explained }) {
+export function RolloutHead({ found, children }: { found: Explained; children: ReactNode }) {
   const { rollout } = found;
   const group = rollout.group_id ?? rollout.rollout_id;
   const members = useQuery(groupQuery(group, rollout.run_id)).data ?? [];
   const own = members.find((member) => member.rollout_id === rollout.rollout_id);
+  const figures = useQuery(rolloutFiguresQuery(rollout.rollout_id)).data ?? null;
   return (
     <>
       <nav aria-label="Where this is" className={styles["crumbs"]}>
@@ -30,10 +31,10 @@ export function RolloutHead({ found }: { found: Explained }) {
             ›{" "}
           </>
         )}
-        {own?.step != null && (
+        {figures?.step != null && (
           <>
-            <Link to="/training" search={{ run: rollout.run_id, step: own.step }}>
-              step {own.step}
+            <Link to="/training" search={{ run: rollout.run_id, step: figures.step }}>
+              step {figures.step}
             </Link>{" "}
             ›{" "}
           </>
@@ -52,22 +53,32 @@ export function RolloutHead({ found }: { found: Explained }) {
         </p>
       </div>
       <dl className={styles["keyFigures"]}>
-        {figuresOf(found, own, members).map(([name, value]) => (
+        {figuresOf(found, figures).map(([name, value]) => (
           <div key={name}>
             <dt>{name}</dt>
             <dd>{value}</dd>
           </div>
         ))}
       </dl>
+      {children}
       <Panel title="Task and answer">
         <div className={styles["sideBySide"]}>
           <section aria-label="Task">
             <h3>What was asked</h3>
             <Text>{prettyJson(rollout.input_json)}</Text>
+            {figures?.task && figures.same_task > 0 && (
+              <Link to="/task" search={{ run: rollout.run_id, id: figures.task }}>
+                {`The same task in ${plural(figures.same_task, "other rollout")}`}
+              </Link>
+            )}
           </section>
           <section aria-label="Answer">
             <h3>The last answer</h3>
-            {responseText(own?.response_json ?? null) ? <Text>{responseText(own?.response_json ?? null)}</Text> : <p className={ui["muted"]}>No answer recorded.</p>}
+            {answerText(own?.response_json ?? null) ? (
+              <Text>{answerText(own?.response_json ?? null)}</Text>
+            ) : (
+              <p className={ui["muted"]}>No answer recorded.</p>
+            )}
           </section>
         </div>
       </Panel>
@@ -75,20 +86,24 @@ export function RolloutHead({ found }: { found: Explained }) {
   );
 }
 
-function figuresOf(found: Explained, own: Member | undefined, members: Member[]): [string, ReactNode][] {
-  const rewards = members.flatMap((member) => (member.reward === null ? [] : [member.reward]));
-  const mean = rewards.length > 1 ? rewards.reduce((total, reward) => total + reward, 0) / rewards.length : null;
-  const better = mean === null || own?.reward == null ? null : own.reward - mean;
-  const sum = (values: (number | null)[]) => values.reduce<number>((total, value) => total + (value ?? 0), 0);
-  const prompt = sum(found.calls.map((call) => call.prompt_tokens));
-  const response = sum(found.calls.map((call) => call.response_tokens));
+function figuresOf(found: Explained, figures: Figures | null): [string, ReactNode][] {
+  const signed = (value: number) => `${value > 0 ? "+" : ""}${figure(value)}`;
+  const { policy_first: first = null, policy_last: last = null, cost = null } = figures ?? {};
+  const known: [string, ReactNode][] = [
+    ["Reward", figure(figures?.reward)],
+    ["To the group's mean", figures?.above_mean == null ? "–" : signed(figures.above_mean)],
+  ];
+  if (figures?.divided != null) known.push(["Advantage (GRPO)", signed(figures.divided)]);
   return [
-    ["Reward", figure(own?.reward)],
-    ["To the group's mean", better === null ? "–" : `${better > 0 ? "+" : ""}${figure(better)}`],
-    ["Step", own?.step == null ? "–" : count(own.step)],
-    ["Policy", own?.policy_version == null ? "–" : count(own.policy_version)],
+    ...known,
+    ["Step", figures?.step == null ? "–" : count(figures.step)],
+    ["Policy", first === null || last === null ? "–" : first === last ? count(first) : `${count(first)} to ${count(last)}`],
     ["Calls", count(found.calls.length)],
-    ["Tokens", `${count(prompt)} → ${count(response)}`],
+    [
+      "Tokens",
+      `${figures?.prompt_tokens == null ? "–" : count(figures.prompt_tokens)} → ${figures?.response_tokens == null ? "–" : count(figures.response_tokens)}`,
+    ],
+    ["Cost", cost === null ? "–" : `$ ${figure(cost)}`],
     ["Took", duration(found.rollout.seconds)],
   ];
 }

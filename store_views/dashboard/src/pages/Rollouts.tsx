@@ -1,20 +1,18 @@
 /** The list of rollouts. Filters are in the address; pages follow by key, so none is skipped while new ones come. */
 
-import { useCallback, useMemo } from "react";
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useCallback, useMemo, useState } from "react";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 
-import { type RolloutFilters, type RolloutRow, rolloutsQuery } from "../api/rollouts";
-import { notTrainedQuery } from "../api/runs";
+import { allRollouts, type RolloutFilters, type RolloutRow, rolloutsQuery } from "../api/rollouts";
 import { count, duration, figure, plural, taskLine } from "../format";
-import { Ago, Button, classes, Message, Panel, Show, Status } from "../ui/basics";
+import { Ago, Button, classes, ErrorMessage, Message, Panel, Show, Status } from "../ui/basics";
 import { type Column, DataTable } from "../ui/DataTable";
-import { SearchBox } from "../ui/SearchBox";
-import { Select } from "../ui/Select";
 import ui from "../ui/ui.module.css";
+import { answerText } from "./turns";
+import { saveFile, toCsv, toJsonLines } from "./exporting";
 import styles from "./pages.module.css";
-
-const STATUSES = ["queuing", "preparing", "running", "requeuing", "succeeded", "failed", "cancelled"];
+import { Filters, Histogram } from "./RolloutFilters";
 
 export function Rollouts() {
   const filters = useSearch({ from: "/rollouts" });
@@ -22,8 +20,7 @@ export function Rollouts() {
   const query = useInfiniteQuery(rolloutsQuery(filters));
   const rows = useMemo(() => query.data?.pages.flat() ?? [], [query.data]);
   const change = useCallback(
-    (changed: RolloutFilters) =>
-      void navigate({ to: "/rollouts", search: { ...filters, ...changed }, replace: true }),
+    (changed: RolloutFilters) => void navigate({ to: "/rollouts", search: { ...filters, ...changed }, replace: true }),
     [filters, navigate],
   );
   return (
@@ -34,10 +31,17 @@ export function Rollouts() {
         <p>A rollout is one try of an agent at one task; rollouts of the same task form a group.</p>
       </div>
       <Filters filters={filters} change={change} />
+      <Histogram filters={filters} change={change} />
       <Panel
-        title="Newest first"
+        title={filters.sort ? "Sorted" : "Newest first"}
         flush
-        note={<Button onPress={() => void query.refetch()}>Ask again</Button>}
+        note={
+          <span className={styles["actions"]}>
+            <Button onPress={() => change({ answers: filters.answers ? undefined : "1" })}>{filters.answers ? "Without answers" : "With answers"}</Button>
+            <Export filters={filters} />
+            <Button onPress={() => void query.refetch()}>Ask again</Button>
+          </span>
+        }
       >
         <Show query={{ data: query.data, error: query.error }}>
           {() =>
@@ -51,11 +55,18 @@ export function Rollouts() {
               </div>
             ) : (
               <>
-                <DataTable label="Rollouts" rows={rows} columns={columnsFor(filters)} rowKey={(row) => row.rollout_id} atFirst={rows.length} />
+                <DataTable
+                  label="Rollouts"
+                  rows={rows}
+                  columns={columnsFor(filters)}
+                  rowKey={(row) => row.rollout_id}
+                  atFirst={rows.length}
+                  sorting={{ by: filters.sort, onSort: (sort) => change({ sort }) }}
+                />
                 <div className={ui["more"]}>
                   {query.hasNextPage ? (
                     <Button onPress={() => void query.fetchNextPage()} isDisabled={query.isFetchingNextPage}>
-                      {query.isFetchingNextPage ? "Asking …" : "Show older ones"}
+                      {query.isFetchingNextPage ? "Asking …" : filters.sort ? "Show more" : "Show older ones"}
                     </Button>
                   ) : null}
                   <span className={ui["muted"]}>
@@ -71,44 +82,32 @@ export function Rollouts() {
   );
 }
 
-function Filters({ filters, change }: { filters: RolloutFilters; change: (changed: RolloutFilters) => void }) {
-  const reasons = useQuery({ ...notTrainedQuery(filters.run ?? ""), enabled: filters.run !== undefined });
-  const codes = new Set((reasons.data ?? []).map((row) => row.reason_code));
-  if (filters.reason && filters.reason !== "trained") codes.add(filters.reason);
-  const changeText = useCallback((text: string) => change({ text: text || undefined }), [change]);
+/** All that the filters let through, as a file. */
+function Export({ filters }: { filters: RolloutFilters }) {
+  const [error, setError] = useState<Error | null>(null);
+  const save = async (kind: "csv" | "jsonl") => {
+    setError(null);
+    try {
+      const rows = await allRollouts(filters);
+      const all = rows.map(({ sort_key: _, response_json, ...row }) => ({ ...row, answer: answerText(response_json ?? null) }));
+      const [type, text] = kind === "csv" ? ["text/csv", toCsv(all)] : ["application/jsonl", toJsonLines(all)];
+      saveFile(`rollouts.${kind}`, type, text);
+    } catch (failed) {
+      setError(failed instanceof Error ? failed : new Error(String(failed)));
+    }
+  };
   return (
-    <div className={styles["filters"]} role="search" aria-label="Filters">
-      <SearchBox label="Id or task" value={filters.text ?? ""} placeholder="contains …" onChange={changeText} />
-      <Select
-        label="Status"
-        value={filters.status ?? ""}
-        options={[["", "any"], ...STATUSES.map((status) => [status, status] as const)]}
-        onChange={(status) => change({ status: status || undefined })}
-      />
-      <Select
-        label="Trained"
-        value={filters.reason ?? ""}
-        options={[["", "any"], ["trained", "trained"], ...[...codes].map((code) => [code, `not: ${code}`] as const)]}
-        onChange={(reason) => change({ reason: reason || undefined })}
-      />
-      <Select
-        label="Purpose"
-        value={filters.mode ?? ""}
-        options={[["", "any"], ["train", "train"], ["val", "val"], ["test", "test"]]}
-        onChange={(mode) => change({ mode: mode || undefined })}
-      />
-      {filters.step !== undefined && (
-        <Button onPress={() => change({ step: undefined })}>Step {filters.step} ✕</Button>
-      )}
-      {filters.group !== undefined && (
-        <Button onPress={() => change({ group: undefined })}>Group {filters.group} ✕</Button>
-      )}
-    </div>
+    <>
+      {error && <ErrorMessage error={error} />}
+      <Button onPress={() => void save("csv")}>Save as CSV</Button>
+      <Button onPress={() => void save("jsonl")}>as JSONL</Button>
+    </>
   );
 }
 
 function columnsFor(filters: RolloutFilters): Column<RolloutRow>[] {
-  return filters.run === undefined ? [ID, RUN, ...OTHERS] : [ID, ...OTHERS];
+  const others = filters.answers ? OTHERS.toSpliced(1, 0, ANSWER) : OTHERS;
+  return filters.run === undefined ? [ID, RUN, ...others] : [ID, ...others];
 }
 
 const ID: Column<RolloutRow> = {
@@ -131,10 +130,26 @@ const RUN: Column<RolloutRow> = {
   ),
 };
 
+const ANSWER: Column<RolloutRow> = {
+  id: "answer",
+  header: "Last answer",
+  cell: (row) => <div className={ui["clip"]}>{answerText(row.response_json ?? null) || "–"}</div>,
+};
+
 const OTHERS: Column<RolloutRow>[] = [
-  { id: "task", header: "Task", cell: (row) => <div className={ui["clip"]}>{taskLine(row.input_json)}</div> },
+  {
+    id: "task",
+    header: "Task",
+    cell: (row) => (
+      <div className={ui["clip"]}>
+        <Link to="/task" search={{ run: row.run_id, id: row.task }} title="The task in every run">
+          {taskLine(row.input_json)}
+        </Link>
+      </div>
+    ),
+  },
   { id: "status", header: "Status", cell: (row) => <Status value={row.status} /> },
-  { id: "reward", header: "Reward", number: true, cell: (row) => figure(row.reward) },
+  { id: "reward", sortable: true, header: "Reward", number: true, cell: (row) => figure(row.reward) },
   {
     id: "trained",
     header: "Trained",
@@ -147,13 +162,14 @@ const OTHERS: Column<RolloutRow>[] = [
         "–"
       ),
   },
-  { id: "calls", header: "Calls", number: true, cell: (row) => (row.call_count === null ? "–" : count(row.call_count)) },
+  { id: "calls", sortable: true, header: "Calls", number: true, cell: (row) => (row.call_count === null ? "–" : count(row.call_count)) },
   {
     id: "attempts",
+    sortable: true,
     header: "Attempts",
     number: true,
     cell: (row) => (row.attempt_count > 1 ? <Status value={count(row.attempt_count)} tone="warn" /> : count(row.attempt_count)),
   },
-  { id: "seconds", header: "Took", number: true, cell: (row) => duration(row.seconds) },
-  { id: "enqueued", header: "Enqueued", cell: (row) => <Ago nanos={row.enqueued_unix_nano} /> },
+  { id: "seconds", sortable: true, header: "Took", number: true, cell: (row) => duration(row.seconds) },
+  { id: "enqueued", sortable: true, header: "Enqueued", cell: (row) => <Ago nanos={row.enqueued_unix_nano} /> },
 ];

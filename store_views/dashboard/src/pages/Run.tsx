@@ -1,15 +1,14 @@
 /** One run at a glance: how it learns, where its work goes, and what is wrong. */
 
+import { useMemo } from "react";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 
 import {
   callsByFateQuery,
-  configurationQuery,
   figuresQuery,
   meaningsQuery,
   notTrainedQuery,
-  type NotTrainedReason,
   type RunFigures,
   type RunState,
   runStateQuery,
@@ -17,14 +16,16 @@ import {
   type StepRow,
   trainedQuery,
 } from "../api/runs";
-import { namedQueries } from "../api/operations";
+import { type CostRow, costQuery } from "../api/operations";
 import { count, duration, figure, percent, plural } from "../format";
-import { Ago, Facts, Message, Panel, Prose, Show, Status } from "../ui/basics";
+import { Ago, Message, Panel, Prose, Show, Status } from "../ui/basics";
 import { Chart } from "../ui/Chart";
-import { type Column, DataTable } from "../ui/DataTable";
 import { type Alarm, alarmsOf } from "./alarms";
 import { Funnel } from "./Funnel";
+import { healthAlarms, measuresOf } from "./health";
+import { HealthCard } from "./HealthCard";
 import styles from "./pages.module.css";
+import { Configuration, Questions, Reasons } from "./RunPanels";
 
 export function Run() {
   const { run = "" } = useSearch({ from: "/run" });
@@ -34,18 +35,23 @@ export function Run() {
   const calls = useQuery(callsByFateQuery(run));
   const notTrained = useQuery(notTrainedQuery(run));
   const trained = useQuery(trainedQuery(run));
+  const costs = useQuery(costQuery(run));
   const meanings = useQuery(meaningsQuery);
   const shown = figures.data;
-  const committed = (steps.data ?? []).filter((step) => step.outcome !== "measured");
+  const committed = useMemo(() => (steps.data ?? []).filter((step) => step.outcome !== "measured"), [steps.data]);
+  const measures = useMemo(() => measuresOf(committed), [committed]);
   const alarms = shown
-    ? alarmsOf({
-        figures: shown,
-        calls: calls.data ?? [],
-        notTrained: notTrained.data ?? [],
-        steps: committed,
-        meanings: meanings.data,
-        now: Date.now(),
-      })
+    ? [
+        ...healthAlarms(measures),
+        ...alarmsOf({
+          figures: shown,
+          calls: calls.data ?? [],
+          notTrained: notTrained.data ?? [],
+          steps: committed,
+          meanings: meanings.data,
+          now: Date.now(),
+        }),
+      ]
     : [];
   return (
     <>
@@ -69,14 +75,13 @@ export function Run() {
                 <Link to="/">All runs</Link>
               </Message>
             )}
-            <Stats figures={known} steps={committed} trained={trained.data?.rollouts} />
+            <Stats figures={known} steps={committed} trained={trained.data?.rollouts} costs={costs.data} />
+            <HealthCard run={run} measures={measures} />
             <div className={styles["columns"]}>
               <div className={styles["stack"]}>
                 <RewardCurve run={run} steps={committed} />
                 <Panel title="Why rollouts did not train" flush>
-                  <Show query={notTrained}>
-                    {(rows) => <Reasons run={run} rows={rows} figures={known} />}
-                  </Show>
+                  <Show query={notTrained}>{(rows) => <Reasons run={run} rows={rows} figures={known} />}</Show>
                 </Panel>
               </div>
               <div className={styles["stack"]}>
@@ -114,8 +119,7 @@ function Ended({ state }: { state: RunState }) {
     return (
       <Message bad title={`No sign of life of the trainer since ${duration(state.silent_seconds)}`}>
         <span>
-          Process {state.pid} on {state.host} was killed, hangs, or cannot reach Kafka. If it is gone, the same command goes on after the last
-          committed step.
+          Process {state.pid} on {state.host} was killed, hangs, or cannot reach Kafka. If it is gone, the same command goes on after the last committed step.
         </span>
       </Message>
     );
@@ -169,45 +173,14 @@ function Alarms({ run, alarms }: { run: string; alarms: Alarm[] }) {
   );
 }
 
-/** What the run is made with. */
-function Configuration({ run }: { run: string }) {
-  const rows = useQuery(configurationQuery(run)).data ?? [];
-  if (rows.length === 0) return null;
-  return (
-    <Panel title="Configuration" note={plural(rows.length, "setting")}>
-      <div className={styles["tall"]} tabIndex={0} role="region" aria-label="Settings of the run">
-        <Facts facts={rows.map(({ name, value }) => [name, <code key={name}>{value ?? "–"}</code>])} />
-      </div>
-    </Panel>
-  );
-}
-
-/** Queries that have a name, each of which the page for SQL answers for this run. */
-function Questions({ run }: { run: string }) {
-  const named = useQuery(namedQueries);
-  const ofRuns = named.data?.filter(({ parameters }) => parameters.some(({ name }) => name === "run")) ?? [];
-  if (run === "" || ofRuns.length === 0) return null; // no value of `$run` means rollouts without a run
-  return (
-    <Panel title="Ask about this run">
-      <Facts
-        facts={ofRuns.map(({ name, doc }) => [
-          name,
-          <Link key={name} to="/sql" search={{ run, query: name }}>
-            <Prose>{doc}</Prose>
-          </Link>,
-        ])}
-      />
-    </Panel>
-  );
-}
-
 interface StatsProps {
   figures: RunFigures;
   steps: StepRow[];
   trained: number | undefined;
+  costs: CostRow[] | undefined;
 }
 
-function Stats({ figures, steps, trained }: StatsProps) {
+function Stats({ figures, steps, trained, costs }: StatsProps) {
   const last = steps.at(-1);
   const reward = steps.findLast((step) => step.metrics["reward/mean"] !== undefined)?.metrics["reward/mean"];
   const first = steps[0]?.metrics["reward/mean"];
@@ -218,6 +191,7 @@ function Stats({ figures, steps, trained }: StatsProps) {
     ["Rollouts", count(figures.rollouts), `${count(figures.running)} running, ${count(figures.waiting)} waiting`],
     ["Finished", percent(finished, figures.rollouts), `${count(figures.failed)} failed, ${count(figures.cancelled)} cancelled`],
     ["Trained", trained === undefined ? "…" : percent(trained, finished), trained === undefined ? "" : `${count(trained)} of ${count(finished)} finished`],
+    ["Tokens", costs ? count(totalOf(costs, "prompt_tokens") + totalOf(costs, "response_tokens")) : "…", costs ? costOf(costs) : ""],
   ] as const;
   return (
     <div className={styles["stats"]}>
@@ -230,6 +204,18 @@ function Stats({ figures, steps, trained }: StatsProps) {
       ))}
     </div>
   );
+}
+
+function totalOf(costs: CostRow[], name: "prompt_tokens" | "response_tokens"): number {
+  return costs.reduce((total, row) => total + row[name], 0);
+}
+
+/** What the calls cost, as far as their models have prices. */
+function costOf(costs: CostRow[]): string {
+  const priced = costs.flatMap((row) => (row.cost === null ? [] : [row.cost]));
+  if (priced.length === 0) return costs.length === 0 ? "no call yet" : "no price: lightstream prices sets one";
+  const without = costs.reduce((total, row) => total + row.calls_without_price, 0);
+  return `cost ${figure(priced.reduce((total, cost) => total + cost, 0))} $${without > 0 ? `, and ${plural(without, "call")} without a price` : ""}`;
 }
 
 function RewardCurve({ run, steps }: { run: string; steps: StepRow[] }) {
@@ -250,37 +236,5 @@ function RewardCurve({ run, steps }: { run: string; steps: StepRow[] }) {
         onPick={(step) => void navigate({ to: "/training", search: { run, step } })}
       />
     </Panel>
-  );
-}
-
-function Reasons({ run, rows, figures }: { run: string; rows: NotTrainedReason[]; figures: RunFigures }) {
-  const ended = figures.succeeded + figures.failed + figures.cancelled;
-  const columns: Column<NotTrainedReason>[] = [
-    {
-      id: "reason",
-      header: "Reason",
-      cell: (row) => (
-        <>
-          <Link to="/rollouts" search={{ run, reason: row.reason_code }} className={styles["rowLink"] ?? ""}>
-            {row.reason_code}
-          </Link>
-          <div>
-            <Prose>{row.meaning}</Prose>
-          </div>
-        </>
-      ),
-    },
-    { id: "next", header: "What to do", cell: (row) => <Prose>{row.next_step}</Prose> },
-    { id: "count", header: "Rollouts", number: true, cell: (row) => count(row.count) },
-    { id: "share", header: "Share", number: true, cell: (row) => percent(row.count, ended) },
-  ];
-  return (
-    <DataTable
-      label="Reasons why rollouts did not train"
-      rows={rows}
-      columns={columns}
-      rowKey={(row) => row.reason_code}
-      empty={ended === 0 ? "No rollout has finished yet." : "Every finished rollout was trained on."}
-    />
   );
 }

@@ -1,5 +1,6 @@
 /** Every run: where it is, and its rewards as a small curve. */
 
+import { useMemo, useState } from "react";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 
@@ -7,9 +8,10 @@ import { type RunRow, runsQuery } from "../api/runs";
 import { count, figure, percent, plural } from "../format";
 import { Ago, Message, Panel, Show, Spark, Status } from "../ui/basics";
 import { type Column, DataTable } from "../ui/DataTable";
+import { comparedAs } from "./compared";
 import styles from "./pages.module.css";
 
-const COLUMNS: Column<RunRow>[] = [
+const columnsFor = (chosen: readonly string[], toggle: (run: string) => void): Column<RunRow>[] => [
   {
     id: "run",
     header: "Run",
@@ -49,10 +51,26 @@ const COLUMNS: Column<RunRow>[] = [
   { id: "finished", header: "Finished", number: true, cell: (row) => percent(row.finished ?? 0, row.rollouts ?? 0) },
   { id: "failed", header: "Failed", number: true, cell: (row) => (row.failed ? count(row.failed) : "–") },
   { id: "last", header: "Last change", cell: (row) => <Ago nanos={row.last_unix_nano} /> },
+  {
+    id: "compare",
+    header: "Compare",
+    cell: (row) => (
+      <input type="checkbox" aria-label={`Compare ${row.run_id || "no run named"}`} checked={chosen.includes(row.run_id)} onChange={() => toggle(row.run_id)} />
+    ),
+  },
 ];
+
+/** As many as the curves have colours. */
+const COMPARED_MAX = 6;
 
 export function Runs() {
   const query = useQuery(runsQuery);
+  const [chosen, setChosen] = useState<readonly string[]>([]);
+  const columns = useMemo(() => {
+    const toggle = (run: string) => setChosen(chosen.includes(run) ? chosen.filter((one) => one !== run) : [...chosen, run].slice(-COMPARED_MAX));
+    return columnsFor(chosen, toggle);
+  }, [chosen]);
+  const [first, ...others] = chosen;
   return (
     <>
       <title>Runs · Lightstream</title>
@@ -65,13 +83,24 @@ export function Runs() {
           rows.length === 0 ? (
             <Message title="No run has been seen yet.">
               <span>
-                Rollouts appear here as soon as a trainer enqueues them: <code>make demo</code> makes some, and so does{" "}
-                <code>lightstream train</code>.
+                Rollouts appear here as soon as a trainer enqueues them: <code>make demo</code> makes some, and so does <code>lightstream train</code>.
               </span>
             </Message>
           ) : (
-            <Panel title={plural(rows.length, "run")} flush>
-              <DataTable label="Runs" rows={rows} columns={COLUMNS} rowKey={(row) => row.run_id ?? ""} />
+            <Panel
+              title={plural(rows.length, "run")}
+              flush
+              note={
+                first !== undefined && others.length > 0 ? (
+                  <Link to="/training" search={{ run: first, compare: comparedAs(others) }}>
+                    Compare {chosen.length} runs
+                  </Link>
+                ) : (
+                  "tick two or more to compare them"
+                )
+              }
+            >
+              <DataTable label="Runs" rows={rows} columns={columns} rowKey={(row) => row.run_id ?? ""} />
             </Panel>
           )
         }

@@ -58,8 +58,8 @@ export function Settings() {
       </Panel>
       <Panel title="About">
         <p>
-          This page asks the view that serves it, in SQL, and nobody else. What it shows is a fold over the log: everything here can also be
-          asked with <code>lightstream sql</code> and <code>lightstream explain</code>.
+          This page asks the view that serves it, in SQL, and nobody else. What it shows is a fold over the log: everything here can also be asked with{" "}
+          <code>lightstream sql</code> and <code>lightstream explain</code>.
         </p>
       </Panel>
     </>

@@ -13,6 +13,7 @@ import { SqlEditor } from "../ui/CodeEditor";
 import { LongTable } from "../ui/LongTable";
 import { Select } from "../ui/Select";
 import ui from "../ui/ui.module.css";
+import { saveFile, toCsv } from "./exporting";
 import styles from "./pages.module.css";
 
 const FIRST = "SELECT run_id, stage, count, reason\nFROM funnel";
@@ -61,14 +62,14 @@ function Asking({ queries }: { queries: NamedQuery[] }) {
     void navigate({ to: "/sql", search, replace: true, resetScroll: false });
     ask();
   };
-  const choose = (other: string) =>
-    void navigate({ to: "/sql", search: { run: ofRun, query: other || undefined }, replace: true, resetScroll: false });
+  const choose = (other: string) => void navigate({ to: "/sql", search: { run: ofRun, query: other || undefined }, replace: true, resetScroll: false });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: once, when it is named
   useEffect(() => {
     if (chosen && q === undefined) ask();
-  }, []); // once, when it is named
+  }, []);
   const tables = useMemo(() => {
     const found: Record<string, string[]> = {};
-    for (const column of catalogue.data ?? []) (found[column.table_name] ??= []).push(column.column_name);
+    for (const { table_name: table, column_name: column } of catalogue.data ?? []) found[table] = [...(found[table] ?? []), column];
     return found;
   }, [catalogue.data]);
   return (
@@ -93,7 +94,11 @@ function Asking({ queries }: { queries: NamedQuery[] }) {
           </label>
         ))}
       </div>
-      {chosen && <p className={ui["muted"]}><Prose>{chosen.doc}</Prose></p>}
+      {chosen && (
+        <p className={ui["muted"]}>
+          <Prose>{chosen.doc}</Prose>
+        </p>
+      )}
       {name !== undefined && !chosen && <Message bad title={`The view has no query "${name}".`} />}
       <SqlEditor key={catalogue.data ? "known" : "unknown"} text={text} tables={tables} onChange={setText} onRun={run} />
       <div className={styles["filters"]}>
@@ -140,10 +145,23 @@ function Catalogue({ tables }: { tables: Record<string, string[]> }) {
   );
 }
 
+/** All rows as texts, by column; of columns with one name the last. */
+function rowsOf({ rowCount, columns, textAt }: ArrowAnswer): Record<string, string | null>[] {
+  return Array.from({ length: rowCount }, (_, row) => Object.fromEntries(columns.map(({ name }, column) => [name, textAt(row, column)])));
+}
+
 function Answer({ found, seconds }: { found: ArrowAnswer; seconds: number }) {
   const note = `${plural(found.rowCount, "row")}${found.truncated ? ", the first of more" : ""} in ${duration(seconds)}`;
   return (
-    <Panel title="Answer" flush note={note}>
+    <Panel
+      title="Answer"
+      flush
+      note={
+        <>
+          {note} {found.rowCount > 0 && <Button onPress={() => saveFile("answer.csv", "text/csv", toCsv(rowsOf(found)))}>Save as CSV</Button>}
+        </>
+      }
+    >
       <LongTable label="Answer" answer={found} empty="No row." />
     </Panel>
   );

@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 
-import { type TokenRow, tokensQuery } from "../api/rollouts";
+import { type Figures, rolloutFiguresQuery, type TokenRow, tokensQuery } from "../api/rollouts";
 import { count, figure, plural } from "../format";
 import { classes, Message, Show } from "../ui/basics";
 import { Select } from "../ui/Select";
@@ -21,11 +21,11 @@ const COLOURINGS = [
 
 export function Tokens({ rollout, span }: { rollout: string; span: string }) {
   const query = useQuery(tokensQuery(rollout, span));
+  const figures = useQuery(rolloutFiguresQuery(rollout)).data ?? null;
   const { colour } = useSearch({ from: "/rollout" });
   const navigate = useNavigate();
   const by = COLOURINGS.find(([name]) => name === colour)?.[0] ?? "logprob";
-  const setBy = (colour: string) =>
-    void navigate({ to: "/rollout", search: (known) => ({ ...known, colour }), replace: true, resetScroll: false });
+  const setBy = (colour: string) => void navigate({ to: "/rollout", search: (known) => ({ ...known, colour }), replace: true, resetScroll: false });
   return (
     <Show query={query}>
       {(rows) =>
@@ -35,7 +35,7 @@ export function Tokens({ rollout, span }: { rollout: string; span: string }) {
           <>
             <Select label="Coloured by" value={by} options={COLOURINGS} onChange={setBy} />
             {rows.map((row, index) => (
-              <Call key={index} row={row} by={by} />
+              <Call key={index} row={row} figures={figures} by={by} />
             ))}
           </>
         )
@@ -44,7 +44,7 @@ export function Tokens({ rollout, span }: { rollout: string; span: string }) {
   );
 }
 
-function Call({ row, by }: { row: TokenRow; by: string }) {
+function Call({ row, figures, by }: { row: TokenRow; figures: Figures | null; by: string }) {
   const prompt = row.prompt_token_ids;
   const response = row.response_token_ids.slice(0, SHOWN_TOKENS);
   const texts = row.texts?.length === row.response_token_ids.length ? row.texts : null;
@@ -53,11 +53,10 @@ function Call({ row, by }: { row: TokenRow; by: string }) {
     <>
       <div className={styles["legend"]}>
         <span>
-          {plural(prompt.length, "prompt token")}, {plural(row.response_token_ids.length, "response token")} of which the policy sampled{" "}
-          {count(sampled)}
+          {plural(prompt.length, "prompt token")}, {plural(row.response_token_ids.length, "response token")} of which the policy sampled {count(sampled)}
         </span>
         <span>reward of the call {figure(row.reward)}</span>
-        {row.above_mean !== null && <span>{comparedText(row.above_mean, row.divided)}</span>}
+        {figures && figures.above_mean !== null && <span>{comparedText(figures.above_mean, figures.divided)}</span>}
         <Legend by={by} />
       </div>
       <details>
@@ -75,7 +74,7 @@ function Call({ row, by }: { row: TokenRow; by: string }) {
           <span
             key={index}
             className={classes(styles["token"], texts !== null && styles["tokenText"])}
-            style={{ background: colourOf(row, index, by) }}
+            style={{ background: colourOf(row, index, by, figures) }}
             title={`token ${index}: id ${id}, log-probability ${figure(row.response_logprobs?.[index])}, ${row.response_mask[index] ? "sampled" : "not sampled"}, policy ${figure(versionOf(row, index))}`}
           >
             {texts ? visible(texts[index] ?? "") : id}
@@ -107,19 +106,19 @@ function comparedText(aboveMean: number, divided: number | null): string {
   return divided === null ? difference : `${difference}; divided by the group's standard deviation, as the run's GRPO does: ${signed(divided)}`;
 }
 
-  function signed(value: number): string {
+function signed(value: number): string {
   return `${value > 0 ? "+" : ""}${figure(value)}`;
 }
 
 const VERSION_COLOURS = ["#a9c3ff", "#f5c29a", "#a5dcbb", "#dcb6ea", "#f3df8f"];
 
-function colourOf(row: TokenRow, index: number, by: string): string {
+function colourOf(row: TokenRow, index: number, by: string, figures: Figures | null): string {
   const grey = "#d5d6da";
   if (by === "mask") return row.response_mask[index] ? "#9fdcb9" : grey;
   if (by === "advantage") {
-    if (!row.response_mask[index] || !row.above_mean || !row.deviation) return grey;
-    const share = Math.min(1, Math.abs(row.above_mean) / row.deviation / DEVIATIONS_FULL);
-    return `hsl(${row.above_mean > 0 ? 146 : 5} 60% ${(93 - 25 * share).toFixed(0)}%)`;
+    if (!row.response_mask[index] || !figures?.above_mean || !figures.deviation) return grey;
+    const share = Math.min(1, Math.abs(figures.above_mean) / figures.deviation / DEVIATIONS_FULL);
+    return `hsl(${figures.above_mean > 0 ? 146 : 5} 60% ${(93 - 25 * share).toFixed(0)}%)`;
   }
   if (by === "version") {
     const version = versionOf(row, index);

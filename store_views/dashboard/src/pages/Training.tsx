@@ -2,18 +2,18 @@
 
 import { useMemo } from "react";
 import { useQueries, useQuery } from "@tanstack/react-query";
-import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { useNavigate, useSearch } from "@tanstack/react-router";
 
-import { type StepGroup, stepGroupsQuery } from "../api/groups";
 import { configurationQuery, runsQuery, type StepRow, stepsQuery } from "../api/runs";
-import { count, duration, figure, taskLine } from "../format";
+import { figure } from "../format";
 import type { TrainingSearch } from "../router";
-import { Button, Facts, Message, Panel, Show, Status } from "../ui/basics";
+import { Button, Message, Panel, Show } from "../ui/basics";
 import { Chart, type Line } from "../ui/Chart";
-import { type Column, DataTable } from "../ui/DataTable";
+import { DataTable } from "../ui/DataTable";
 import { Select } from "../ui/Select";
-import ui from "../ui/ui.module.css";
+import { comparedAs, runsOf } from "./compared";
 import styles from "./pages.module.css";
+import { Step } from "./Step";
 
 const SMOOTHINGS = [
   ["0", "none"],
@@ -22,7 +22,16 @@ const SMOOTHINGS = [
   ["0.97", "0.97"],
 ] as const;
 
-const SHOWN_BELOW = ["loss", "grad_norm", "actor/entropy", "actor/ppo_kl", "logprob_diff_max", "response_tokens/mean", "groups/without_signal", "seconds/update"];
+const SHOWN_BELOW = [
+  "loss",
+  "grad_norm",
+  "actor/entropy",
+  "actor/ppo_kl",
+  "logprob_diff_max",
+  "response_tokens/mean",
+  "groups/without_signal",
+  "seconds/update",
+];
 
 /** Exponential moving average without the bias of its start: each point weighs what came before by `weight`. */
 function smooth(values: readonly (number | null)[], weight: number): (number | null)[] {
@@ -39,29 +48,15 @@ function smooth(values: readonly (number | null)[], weight: number): (number | n
 /** As many as there are colours. */
 const BESIDE_MAX = 5;
 
-/** The other runs of an address: the name of one, or several as JSON, since a name may be any text. */
-function runsOf(compare: string | undefined): string[] {
-  if (!compare) return [];
-  try {
-    const several: unknown = JSON.parse(compare);
-    return Array.isArray(several) ? [...new Set(several.filter((id) => typeof id === "string"))] : [compare];
-  } catch {
-    return [compare];
-  }
-}
-
-function addressOf(ids: string[]): string | undefined {
-  return ids.length > 1 || ids[0]?.startsWith("[") ? JSON.stringify(ids) : ids[0];
-}
-
 export function Training() {
   const search = useSearch({ from: "/training" });
   const { run = "", metric = "reward/mean", ema = "0", compare, step } = search;
   const navigate = useNavigate();
-  const change = (changed: TrainingSearch) =>
-    void navigate({ to: "/training", search: { ...search, ...changed }, replace: true, resetScroll: false });
-  const beside = runsOf(compare).filter((id) => id !== run).slice(0, BESIDE_MAX);
-  const compareWith = (ids: string[]) => change({ compare: addressOf(ids) });
+  const change = (changed: TrainingSearch) => void navigate({ to: "/training", search: { ...search, ...changed }, replace: true, resetScroll: false });
+  const beside = runsOf(compare)
+    .filter((id) => id !== run)
+    .slice(0, BESIDE_MAX);
+  const compareWith = (ids: string[]) => change({ compare: comparedAs(ids) });
   const runs = [run, ...beside];
   const queries = useQueries({ queries: runs.map((id) => stepsQuery(id)) });
   const others = useQuery(runsQuery);
@@ -77,12 +72,20 @@ export function Training() {
         <p>What each committed step reported. A click on a step lists its groups.</p>
       </div>
       <div className={styles["filters"]}>
-        <Select label="Curve" value={metric} options={(metrics.length > 0 ? metrics : [metric]).map((name) => [name, name])} onChange={(value) => change({ metric: value })} />
+        <Select
+          label="Curve"
+          value={metric}
+          options={(metrics.length > 0 ? metrics : [metric]).map((name) => [name, name])}
+          onChange={(value) => change({ metric: value })}
+        />
         <Select label="Smoothing (EMA)" value={ema} options={SMOOTHINGS} onChange={(value) => change({ ema: value === "0" ? undefined : value })} />
         <Select
           label="Beside"
           value=""
-          options={[["", beside.length === 0 ? "no other run" : "another run"], ...(others.data ?? []).filter((row) => row.run_id && !runs.includes(row.run_id)).map((row) => [row.run_id, row.run_id] as const)]}
+          options={[
+            ["", beside.length === 0 ? "no other run" : "another run"],
+            ...(others.data ?? []).filter((row) => row.run_id && !runs.includes(row.run_id)).map((row) => [row.run_id, row.run_id] as const),
+          ]}
           onChange={(value) => value && compareWith([...beside, value].slice(-BESIDE_MAX))}
         />
         {beside.map((id) => (
@@ -94,19 +97,34 @@ export function Training() {
       {beside.map((id) => (
         <Differences key={id} run={run} other={id} />
       ))}
-      {queries.map((query, index) => (query.error ? <Show key={index} query={query}>{() => null}</Show> : null))}
+      {queries.map((query, index) =>
+        query.error ? (
+          <Show key={index} query={query}>
+            {() => null}
+          </Show>
+        ) : null,
+      )}
       {own.length === 0 && queries[0]?.isSuccess ? (
         <Message title="No training step of this run has been committed yet." />
       ) : (
         <Panel title={metric}>
-          <Curves runs={runs} steps={steps} metric={metric} ema={Number(ema)} height={300} onPick={(value) => change({ step: value })} />
+          <Curves runs={runs} steps={steps} metric={metric} ema={Number(ema)} height={300} marked={step} onPick={(value) => change({ step: value })} />
         </Panel>
       )}
-      {shown && <Step run={run} step={shown} close={() => change({ step: undefined })} />}
+      {shown && (
+        <Step
+          run={run}
+          step={shown}
+          steps={own}
+          before={search.before}
+          onBefore={(before) => change({ before })}
+          close={() => change({ step: undefined, before: undefined })}
+        />
+      )}
       <div className={styles["charts"]}>
         {SHOWN_BELOW.filter((name) => name !== metric && metrics.includes(name)).map((name) => (
           <Panel key={name} title={name} note={figure(own.at(-1)?.metrics[name])}>
-            <Curves runs={runs} steps={steps} metric={name} ema={Number(ema)} height={130} onPick={(value) => change({ step: value })} />
+            <Curves runs={runs} steps={steps} metric={name} ema={Number(ema)} height={130} marked={step} onPick={(value) => change({ step: value })} />
           </Panel>
         ))}
       </div>
@@ -141,10 +159,11 @@ interface CurvesProps {
   metric: string;
   ema: number;
   height: number;
+  marked: number | undefined;
   onPick: (step: number) => void;
 }
 
-function Curves({ runs, steps, metric, ema, height, onPick }: CurvesProps) {
+function Curves({ runs, steps, metric, ema, height, marked, onPick }: CurvesProps) {
   const { x, lines } = useMemo(() => {
     const numbers = [...new Set(steps.flat().map((row) => row.step))].sort((one, other) => one - other);
     const drawn = runs.flatMap((run, index): Line[] => {
@@ -159,44 +178,5 @@ function Curves({ runs, steps, metric, ema, height, onPick }: CurvesProps) {
     });
     return { x: numbers, lines: drawn };
   }, [runs, steps, metric, ema]);
-  return <Chart label={metric} x={x} lines={lines} height={height} onPick={onPick} />;
-}
-
-const GROUPS = (run: string): Column<StepGroup>[] => [
-  {
-    id: "group",
-    header: "Group",
-    cell: (row) => (
-      <Link to="/group" search={{ run, id: row.group_id }} className={styles["rowLink"] ?? ""}>
-        {row.group_id}
-      </Link>
-    ),
-  },
-  { id: "task", header: "Task", cell: (row) => <div className={ui["clip"]}>{taskLine(row.input_json ?? "")}</div> },
-  { id: "reward", header: "Mean reward", number: true, cell: (row) => figure(row.reward) },
-  { id: "deviation", header: "Deviation", number: true, cell: (row) => (row.deviation === 0 ? <Status value="flat" tone="warn" /> : figure(row.deviation)) },
-  { id: "range", header: "Lowest to highest", number: true, cell: (row) => `${figure(row.low)} to ${figure(row.high)}` },
-  { id: "trained", header: "Trained", number: true, cell: (row) => `${count(row.trained)} of ${count(row.rollouts)}` },
-];
-
-function Step({ run, step, close }: { run: string; step: StepRow; close: () => void }) {
-  const groups = useQuery(stepGroupsQuery(run, step.step));
-  const columns = useMemo(() => GROUPS(run), [run]);
-  return (
-    <Panel title={`Step ${step.step}`} flush note={<Button onPress={close}>Close</Button>}>
-      <div className={ui["panelBody"]}>
-        <Facts
-          facts={[
-            ["Outcome", <Status key="outcome" value={step.outcome} />],
-            ["Took", duration(step.seconds)],
-            ["From policy", step.policy_version === null ? "–" : String(step.policy_version)],
-            ["Made resources", step.resources_id ?? "–"],
-            ["Trained on", `${count(step.triplet_count)} calls of ${count(step.trajectory_count)} rollouts in ${count(step.group_count)} groups`],
-            ["In the log", <code key="place">{`training-steps/${step.log_partition} @ ${step.log_offset}`}</code>],
-          ]}
-        />
-      </div>
-      <Show query={groups}>{(rows) => <DataTable label={`Groups of step ${step.step}`} rows={rows} columns={columns} rowKey={(row) => row.group_id} empty="The step consumed no group." />}</Show>
-    </Panel>
-  );
+  return <Chart label={metric} x={x} lines={lines} height={height} marked={marked} onPick={onPick} />;
 }

@@ -50,7 +50,22 @@ export function alarmsOf({ figures, calls, notTrained, steps, meanings, now }: K
   for (const row of notTrained) {
     const share = row.count / Math.max(1, ended);
     const threshold = row.reason_code === "no_signal" ? NO_SIGNAL_SHARE : NO_REWARD_SHARE;
-    if (["no_reward", "no_signal", "stale", "no_logprobs", "too_long", "not_comparable", "other_policy", "other_temperature", "other_sampling", "not_finite", "logprob_gap"].includes(row.reason_code) && share > threshold)
+    if (
+      [
+        "no_reward",
+        "no_signal",
+        "stale",
+        "no_logprobs",
+        "too_long",
+        "not_comparable",
+        "other_policy",
+        "other_temperature",
+        "other_sampling",
+        "not_finite",
+        "logprob_gap",
+      ].includes(row.reason_code) &&
+      share > threshold
+    )
       alarms.push({
         bad: share > 0.5 && row.reason_code !== "no_signal",
         title: `${percent(row.count, ended)} of the finished rollouts did not train: ${row.meaning}`,
@@ -65,8 +80,7 @@ export function alarmsOf({ figures, calls, notTrained, steps, meanings, now }: K
       title: `The last step was discarded (${plural(discarded, "step")} so far)`,
       advice: steps.at(-1)?.cause || "Nothing in it could be trained on; the reasons are listed below.",
     });
-  else if (steps.at(-1)?.cause)
-    alarms.push({ bad: true, title: "Something of the last step was not learned from", advice: steps.at(-1)?.cause ?? "" });
+  else if (steps.at(-1)?.cause) alarms.push({ bad: true, title: "Something of the last step was not learned from", advice: steps.at(-1)?.cause ?? "" });
   if (figures.waiting > 0 && figures.running === 0 && figures.last_unix_nano) {
     const still = (now - millis(figures.last_unix_nano)) / 1000;
     if (still > STANDS_STILL_S)

@@ -23,13 +23,15 @@ interface ChartProps {
   height?: number;
   xLabel?: string;
   onPick?: (x: number) => void;
+  /** Where a line is drawn upright. */
+  marked?: number | undefined;
 }
 
 function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-export function Chart({ label, x, lines, height = 240, xLabel = "step", onPick }: ChartProps) {
+export function Chart({ label, x, lines, height = 240, xLabel = "step", onPick, marked }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const picked = useRef(onPick);
@@ -37,16 +39,17 @@ export function Chart({ label, x, lines, height = 240, xLabel = "step", onPick }
     picked.current = onPick;
   });
   const data = useMemo((): uPlot.AlignedData => [x, ...lines.map((line) => line.values)], [x, lines]);
-  const shape = JSON.stringify([height, xLabel, lines.map((line) => [line.label, line.colour, line.faint])]);
+  const shape = JSON.stringify([height, xLabel, lines.map((line) => [line.label, line.colour, line.faint]), marked]);
   const latest = useRef({ data, lines });
   latest.current = { data, lines };
 
+  // biome-ignore lint/correctness/useExhaustiveDependencies: drawn anew where its shape is another; data are set below
   useEffect(() => {
     const element = place.current;
     if (!element) return undefined;
     const draw = () => {
       plot.current?.destroy();
-      const made = new uPlot(options(latest.current.lines, element.clientWidth, height, xLabel), latest.current.data, element);
+      const made = new uPlot(options(latest.current.lines, element.clientWidth, height, xLabel, marked), latest.current.data, element);
       plot.current = made;
       made.over.addEventListener("click", () => {
         const at = made.cursor.idx;
@@ -127,7 +130,22 @@ const WHOLE = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((digit) => 
 /** More points than these are a line. */
 const MARKED_MAX = 30;
 
-function options(lines: Line[], width: number, height: number, xLabel: string): uPlot.Options {
+const LEGEND_FROM_PX = 200;
+
+function drawMark(plot: uPlot, x: number): void {
+  const left = Math.round(plot.valToPos(x, "x", true));
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.strokeStyle = colour("--accent");
+  ctx.setLineDash([4, 4]);
+  ctx.beginPath();
+  ctx.moveTo(left, bbox.top);
+  ctx.lineTo(left, bbox.top + bbox.height);
+  ctx.stroke();
+  ctx.restore();
+}
+
+function options(lines: Line[], width: number, height: number, xLabel: string, marked: number | undefined): uPlot.Options {
   const muted = colour("--muted");
   const grid = { stroke: colour("--line"), width: 1 };
   const font = `12px ${colour("--sans")}`;
@@ -136,8 +154,9 @@ function options(lines: Line[], width: number, height: number, xLabel: string): 
     width: Math.max(width, 120),
     height,
     scales: { x: { time: false } },
-    cursor: { points: { size: 7 }, drag: { x: false, y: false } },
-    legend: { live: true, show: lines.length > 1 || height > 200 },
+    cursor: { points: { size: 7 }, drag: { x: false, y: false }, sync: { key: xLabel } }, // one crosshair for all charts
+    hooks: { draw: marked === undefined ? [] : [(plot) => drawMark(plot, marked)] },
+    legend: { live: true, show: height > LEGEND_FROM_PX }, // the small ones have the colours of the large one
     axes: [
       { ...axis, grid: { show: false }, space: 60, size: 28, incrs: WHOLE },
       { ...axis, size: 54, values: (_plot, ticks) => ticks.map((tick) => figure(tick)) },

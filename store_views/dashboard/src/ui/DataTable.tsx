@@ -15,6 +15,14 @@ export interface Column<Row> {
   cell: (row: Row) => ReactNode;
   /** Numbers stand at the right. */
   number?: boolean;
+  /** Rows can be sorted by it. */
+  sortable?: boolean;
+}
+
+/** `-` before the column's id: the lowest first. */
+export interface Sorting {
+  by: string | undefined;
+  onSort: (by: string | undefined) => void;
 }
 
 interface DataTableProps<Row> {
@@ -25,12 +33,13 @@ interface DataTableProps<Row> {
   empty?: ReactNode;
   /** Rows that are shown until somebody asks for more. */
   atFirst?: number;
+  sorting?: Sorting;
 }
 
 const AT_FIRST = 50;
 const MORE = 500;
 
-export function DataTable<Row extends object>({ label, rows, columns, rowKey, empty, atFirst = AT_FIRST }: DataTableProps<Row>) {
+export function DataTable<Row extends object>({ label, rows, columns, rowKey, empty, atFirst = AT_FIRST, sorting }: DataTableProps<Row>) {
   const definitions = useMemo(
     () =>
       columns.map(
@@ -43,6 +52,8 @@ export function DataTable<Row extends object>({ label, rows, columns, rowKey, em
     [columns],
   );
   const numeric = new Set(columns.filter((column) => column.number).map((column) => column.id));
+  const labels = new Map(columns.map((column) => [column.id, column.header]));
+  const sortable = new Set(columns.filter((column) => column.sortable).map((column) => column.id));
   const [more, setMore] = useState(0);
   const shown = useMemo(() => rows.slice(0, atFirst + more), [rows, atFirst, more]);
   const left = rows.length - shown.length;
@@ -55,8 +66,20 @@ export function DataTable<Row extends object>({ label, rows, columns, rowKey, em
           {table.getHeaderGroups().map((group) => (
             <tr key={group.id}>
               {group.headers.map((header) => (
-                <th key={header.id} scope="col" className={classes(numeric.has(header.column.id) && styles["number"])}>
-                  <table.FlexRender header={header} />
+                <th
+                  key={header.id}
+                  scope="col"
+                  className={classes(numeric.has(header.column.id) && styles["number"])}
+                  aria-sort={sortable.has(header.column.id) ? sortOf(header.column.id, sorting?.by) : undefined}
+                >
+                  {sorting && sortable.has(header.column.id) ? (
+                    <button type="button" className={styles["sort"]} onClick={() => sorting.onSort(nextSort(header.column.id, sorting.by))}>
+                      <table.FlexRender header={header} />
+                      <span aria-hidden="true">{ARROWS[sortOf(header.column.id, sorting.by) ?? ""]}</span>
+                    </button>
+                  ) : (
+                    <table.FlexRender header={header} />
+                  )}
                 </th>
               ))}
             </tr>
@@ -66,7 +89,7 @@ export function DataTable<Row extends object>({ label, rows, columns, rowKey, em
           {table.getRowModel().rows.map((row) => (
             <tr key={row.id}>
               {row.getAllCells().map((cell) => (
-                <td key={cell.id} className={classes(numeric.has(cell.column.id) && styles["number"])}>
+                <td key={cell.id} data-label={labels.get(cell.column.id)} className={classes(numeric.has(cell.column.id) && styles["number"])}>
                   <table.FlexRender cell={cell} />
                 </td>
               ))}
@@ -84,4 +107,17 @@ export function DataTable<Row extends object>({ label, rows, columns, rowKey, em
       )}
     </div>
   );
+}
+
+const ARROWS: Record<string, string> = { ascending: " ▲", descending: " ▼" };
+
+function sortOf(column: string, by: string | undefined): "ascending" | "descending" | undefined {
+  if (by === column) return "descending";
+  return by === `-${column}` ? "ascending" : undefined;
+}
+
+/** The highest first, then the lowest, then as they came. */
+function nextSort(column: string, by: string | undefined): string | undefined {
+  if (by === column) return `-${column}`;
+  return by === `-${column}` ? undefined : column;
 }

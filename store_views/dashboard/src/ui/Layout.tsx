@@ -1,14 +1,15 @@
 /** What surrounds each page: the way to the others, how fresh the view is, and what to do when it wants a token. */
 
+import { useState } from "react";
 import { useQuery } from "@tanstack/react-query";
-import { Link, Outlet, useSearch } from "@tanstack/react-router";
+import { Link, Outlet, useLocation, useSearch } from "@tanstack/react-router";
 
 import { useLive } from "../api/live";
 import { ApiError, readToken } from "../api/request";
 import { positionsQuery, silence } from "../api/runs";
 import { count, duration, percent } from "../format";
 import icon from "../icon.svg";
-import { Message } from "./basics";
+import { classes, Message } from "./basics";
 import styles from "./Layout.module.css";
 import { TokenForm } from "./TokenForm";
 
@@ -17,12 +18,13 @@ const OF_A_RUN = [
   ["/rollouts", "Rollouts"],
   ["/queue", "To score"],
   ["/training", "Training"],
+  ["/tools", "Tools and errors"],
   ["/resources", "Resources"],
   ["/losses", "Dropped"],
 ] as const;
 
 /** Pages that say something only about one run. */
-const NEED_A_RUN = ["/run", "/training", "/resources"];
+const NEED_A_RUN = ["/run", "/training", "/tools", "/resources"];
 
 const OF_ALL = [
   ["/processes", "Processes"],
@@ -34,6 +36,9 @@ export function Layout() {
   useLive();
   const { run } = useSearch({ strict: false });
   const search = run === undefined ? {} : { run };
+  const path = useLocation({ select: (location) => location.href });
+  const [openAt, setOpenAt] = useState<string | null>(null); // on a phone the menu is folded, and again on the next page
+  const isOpen = openAt === path;
   return (
     <div className={styles["frame"]}>
       <a className={styles["skip"]} href="#main">
@@ -44,7 +49,10 @@ export function Layout() {
           <img src={icon} alt="" className={styles["mark"]} />
           Lightstream
         </Link>
-        <nav className={styles["nav"]} aria-label="Pages">
+        <button type="button" className={styles["menu"]} aria-expanded={isOpen} aria-controls="pages" onClick={() => setOpenAt(isOpen ? null : path)}>
+          Menu
+        </button>
+        <nav className={classes(styles["nav"], !isOpen && styles["folded"])} id="pages" aria-label="Pages">
           <ul>
             <li>
               <Link to="/" className={styles["link"] ?? ""} activeOptions={{ exact: true }}>
@@ -94,8 +102,7 @@ function TokenWanted() {
   return (
     <Message bad title={had ? "The view no longer takes this tab's token." : "The view asks for its token."}>
       <span>
-        {had ? "It was changed, or the view was started with another. " : ""}It is the value of <code>LIGHTSTREAM_VIEW_TOKEN</code> where the
-        view was started.
+        {had ? "It was changed, or the view was started with another. " : ""}It is the value of <code>LIGHTSTREAM_VIEW_TOKEN</code> where the view was started.
       </span>
       <TokenForm />
     </Message>
@@ -129,8 +136,7 @@ function Freshness() {
   else if (error) said = "The view does not answer.";
   else if (data?.rebuilding) said = `Reading the log: ${percent(data.rebuilding.records_done, data.rebuilding.records_total)}`;
   else if (data && silence(data)) said = "Kafka does not answer.";
-  else if (data)
-    said = data.lag_records === 0 ? "Up to date with the log" : `${count(data.lag_records)} records behind the log`;
+  else if (data) said = data.lag_records === 0 ? "Up to date with the log" : `${count(data.lag_records)} records behind the log`;
   return (
     <div className={styles["foot"]} role="status">
       {said}

@@ -24,13 +24,7 @@ export function SearchBox({ label, value, placeholder, onChange }: SearchBoxProp
   return (
     <label className={styles["field"]}>
       {label}
-      <input
-        className={styles["input"]}
-        type="search"
-        value={typed}
-        placeholder={placeholder}
-        onChange={(event) => setTyped(event.target.value)}
-      />
+      <input className={styles["input"]} type="search" value={typed} placeholder={placeholder} onChange={(event) => setTyped(event.target.value)} />
     </label>
   );
 }

@@ -24,13 +24,7 @@ export function TokenForm({ onKept }: { onKept?: () => void }) {
     >
       <label className={styles["field"]}>
         Token of the view
-        <input
-          className={styles["input"]}
-          type="password"
-          autoComplete="off"
-          value={token}
-          onChange={(event) => setToken(event.target.value)}
-        />
+        <input className={styles["input"]} type="password" autoComplete="off" value={token} onChange={(event) => setToken(event.target.value)} />
       </label>
       <Button type="submit" primary isDisabled={token.trim() === ""}>
         Use it

@@ -125,11 +125,7 @@ export function Text({ children }: { children: string }) {
       <pre className={styles["text"]} tabIndex={0}>
         {shown}
       </pre>
-      {shown.length < children.length && (
-        <Button onPress={() => setWhole(true)}>
-          Show all {children.length.toLocaleString("en-US")} characters
-        </Button>
-      )}
+      {shown.length < children.length && <Button onPress={() => setWhole(true)}>Show all {children.length.toLocaleString("en-US")} characters</Button>}
     </>
   );
 }
@@ -163,13 +159,23 @@ export function Spark({ values, label }: { values: readonly (number | null)[]; l
   });
   return (
     <svg className={styles["spark"]} viewBox="0 0 100 36" preserveAspectRatio="none" role="img" aria-label={label}>
-      <polyline
-        points={points.join(" ")}
-        fill="none"
-        stroke="var(--series-1)"
-        strokeWidth="1.6"
-        vectorEffect="non-scaling-stroke"
-      />
+      <polyline points={points.join(" ")} fill="none" stroke="var(--series-1)" strokeWidth="1.6" vectorEffect="non-scaling-stroke" />
+    </svg>
+  );
+}
+
+/** Counts beside each other as bars without axes. */
+export function Bars({ values, label }: { values: readonly number[]; label: string }) {
+  const high = Math.max(1, ...values);
+  const width = 100 / Math.max(1, values.length);
+  return (
+    <svg className={classes(styles["spark"], styles["bars"])} viewBox="0 0 100 36" preserveAspectRatio="none" role="img" aria-label={label}>
+      <line x1="0" x2="100" y1="36" y2="36" stroke="var(--line-strong)" vectorEffect="non-scaling-stroke" />
+      {values.map((value, index) =>
+        value > 0 ? (
+          <rect key={index} x={index * width} width={width * 0.8} y={36 - (34 * value) / high} height={(34 * value) / high} fill="var(--bad)" />
+        ) : null,
+      )}
     </svg>
   );
 }

@@ -1,0 +1,43 @@
+/** A step beside another: what its rollouts did otherwise, then what its metrics say. */
+
+import type { StepChange } from "../api/agent";
+import type { StepRow } from "../api/runs";
+
+export interface Change {
+  kind: StepChange["kind"] | "metric";
+  name: string;
+  before: number | null;
+  now: number | null;
+  example: string | null;
+  /** Undefined where neither is better by itself. */
+  better?: boolean | undefined;
+}
+
+const ORDER = ["rollouts", "error", "tool errors", "tool calls", "length", "metric", "task"];
+const HIGHER_IS_BETTER: Record<string, boolean> = { rollouts: true, task: true, error: false, "tool errors": false };
+/** Metrics that differ by less, as a share of their size, are left out. */
+const SHARE_MIN = 0.05;
+const METRICS_MAX = 8;
+
+export function changesOf(step: StepRow, other: StepRow, found: readonly StepChange[]): Change[] {
+  const rows: Change[] = found.map((row) => ({ ...row, better: judged(row.kind, row.before, row.now) }));
+  const metrics = Object.keys(step.metrics)
+    .filter((name) => !name.startsWith("seconds/") && name !== "reward/mean")
+    .map((name) => ({ kind: "metric" as const, name, before: other.metrics[name] ?? null, now: step.metrics[name] ?? null, example: null }))
+    .filter((row) => relative(row) >= SHARE_MIN)
+    .toSorted((one, two) => relative(two) - relative(one))
+    .slice(0, METRICS_MAX);
+  return [...rows, ...metrics].toSorted((one, two) => ORDER.indexOf(one.kind) - ORDER.indexOf(two.kind));
+}
+
+function judged(kind: string, before: number | null, now: number | null): boolean | undefined {
+  const isBetter = HIGHER_IS_BETTER[kind];
+  const change = (now ?? 0) - (before ?? 0);
+  return isBetter === undefined || change === 0 ? undefined : change > 0 === isBetter;
+}
+
+function relative({ before, now }: Pick<Change, "before" | "now">): number {
+  if (before === null || now === null || !Number.isFinite(before) || !Number.isFinite(now)) return 0;
+  const size = Math.max(Math.abs(before), Math.abs(now));
+  return size === 0 ? 0 : Math.abs(now - before) / size;
+}

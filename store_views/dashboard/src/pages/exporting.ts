@@ -1,0 +1,27 @@
+/** Files of rows, made and kept in the browser. */
+
+type Row = Readonly<Record<string, unknown>>;
+
+/** RFC 4180: fields with a comma, a quote or a line end in quotes. */
+export function toCsv(rows: readonly Row[]): string {
+  const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  const lines = [columns, ...rows.map((row) => columns.map((name) => row[name]))];
+  return lines.map((fields) => `${fields.map(csvField).join(",")}\r\n`).join("");
+}
+
+function csvField(value: unknown): string {
+  const text = value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+export function toJsonLines(rows: readonly Row[]): string {
+  return rows.map((row) => `${JSON.stringify(row)}\n`).join("");
+}
+
+export function saveFile(name: string, type: string, text: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name;
+  link.click();
+  window.setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}

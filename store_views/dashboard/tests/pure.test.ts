@@ -1,0 +1,193 @@
+/** The parts of the pages that are plain functions. Run by `npm test`. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import type { MessageRow, SpanRow } from "../src/api/rollouts.ts";
+import type { StepRow } from "../src/api/runs.ts";
+import { duration, figure, percent, taskLine } from "../src/format.ts";
+import { changesOf } from "../src/pages/changes.ts";
+import { comparedAs, runsOf } from "../src/pages/compared.ts";
+import { toCsv, toJsonLines } from "../src/pages/exporting.ts";
+import { healthAlarms, measuresOf, median } from "../src/pages/health.ts";
+import { found, placeSpans, ruler, spanKey, unfolded } from "../src/pages/spanTree.ts";
+import { answerText, firstDifference, givenLine, turnsOf } from "../src/pages/turns.ts";
+
+function message(span: string, place: number, role: string, text: string, more: Partial<MessageRow> = {}): MessageRow {
+  const training = { call_index: 0, reward: null, policy_version: 3, sampled: 2, response_tokens: 2 };
+  const said = { text, characters: text.length, reasoning: null, tool_calls: null, tool_call_id: null };
+  return { span_id: span, agent_name: "", continues: true, error: null, place, role, ...training, ...said, ...more };
+}
+
+const CALL = JSON.stringify([{ id: "t1", type: "function", function: { name: "add", arguments: '{"a": 1}' } }]);
+
+test("calls become one conversation: each message once, results with the tools' calls", () => {
+  const turns = turnsOf([
+    message("1", 1, "user", "What?"),
+    message("1", 9, "answer", "", { tool_calls: CALL }),
+    message("2", 2, "assistant", "", { tool_calls: CALL }), // what the model said before
+    message("2", 3, "tool", "2", { tool_call_id: "t1" }),
+    message("2", 9, "answer", "Two."),
+  ]);
+  assert.deepEqual(
+    turns.map((turn) => [turn.role, turn.text, turn.tools]),
+    [
+      ["user", "What?", []],
+      ["assistant", "", [{ name: "add", given: '{"a": 1}', result: "2" }]],
+      ["assistant", "Two.", []],
+    ],
+  );
+  assert.deepEqual(
+    turns.map((turn) => turn.call?.span_id),
+    [undefined, "1", "2"],
+  );
+});
+
+test("a call with other messages restarts, and keeps what an assistant said in them", () => {
+  const turns = turnsOf([
+    message("1", 9, "answer", "One."),
+    message("2", 1, "assistant", "Summary.", { continues: false }),
+    message("2", 9, "answer", "Two.", { continues: false }),
+  ]);
+  assert.deepEqual(
+    turns.map((turn) => [turn.text, turn.restarts]),
+    [
+      ["One.", false],
+      ["Summary.", true],
+      ["Two.", false],
+    ],
+  );
+});
+
+test("the result of an unknown call, and tool calls that are no JSON, are shown all the same", () => {
+  const [result, odd] = turnsOf([message("1", 1, "tool", "lost", { tool_call_id: "?" }), message("1", 9, "answer", "", { tool_calls: "[cut" })]);
+  assert.equal(result?.text, "lost");
+  assert.deepEqual(odd?.tools, [{ name: "tool calls", given: "[cut", result: undefined }]);
+});
+
+test("the first difference is the first turn that is not the same", () => {
+  const one = turnsOf([message("1", 1, "user", "a"), message("1", 9, "answer", "b")]);
+  const other = turnsOf([message("2", 1, "user", "a"), message("2", 9, "answer", "c")]);
+  assert.equal(firstDifference(one, other), 1);
+  assert.equal(firstDifference(one, one), undefined);
+  assert.equal(firstDifference(one, one.slice(0, 1)), 1);
+});
+
+test("answers and arguments are told in a line", () => {
+  assert.equal(answerText('{"role": "assistant", "content": "x"}'), "x");
+  assert.equal(answerText(`{"role": "assistant", "content": null, "tool_calls": ${CALL}}`), 'add({"a": 1})');
+  assert.equal(answerText("no JSON"), "no JSON");
+  assert.equal(answerText(null), "");
+  assert.equal(givenLine('{"a": 1, "b": "x"}'), "a: 1, b: x");
+  assert.equal(givenLine("text"), "text");
+});
+
+function span(id: string, parent: string | null, more: Partial<SpanRow> = {}): SpanRow {
+  return {
+    span_id: id,
+    parent_id: parent,
+    name: id,
+    status: "ok",
+    start: 0,
+    end: 1,
+    kind: null,
+    error: null,
+    log_partition: 0,
+    log_offset: Number(id),
+    ...more,
+  };
+}
+
+test("spans are a tree in which each comes once, cycles and lost parents included", () => {
+  const placed = placeSpans([span("1", null), span("2", "1"), span("3", "2"), span("4", "9"), span("5", "6"), span("6", "5")]);
+  assert.deepEqual(
+    placed.map((one) => [one.span.span_id, one.depth, one.hasChildren]),
+    [
+      ["1", 0, true],
+      ["2", 1, true],
+      ["3", 2, false],
+      ["4", 0, false],
+      ["5", 0, true],
+      ["6", 1, false],
+    ],
+  );
+  const shown = unfolded(placed, new Set([spanKey(span("2", null))])).map((one) => one.span.span_id);
+  assert.deepEqual(shown, ["1", "2", "4", "5", "6"]);
+});
+
+test("spans are found by each of the words: name, kind, error", () => {
+  const placed = placeSpans([span("1", null, { name: "look up", kind: "tool", error: "Timeout" }), span("2", null, { name: "look", kind: "LLM" })]);
+  const names = (words: string) => found(placed, words).map((one) => one.span.span_id);
+  assert.deepEqual(names("look"), ["1", "2"]);
+  assert.deepEqual(names("LOOK tool"), ["1"]);
+  assert.deepEqual(names("error timeout"), ["1"]);
+  assert.deepEqual(names("nothing"), []);
+});
+
+test("a ruler has few round times", () => {
+  assert.deepEqual(ruler(4_000_000), [0, 1e6, 2e6, 3e6, 4e6]);
+  assert.equal(ruler(1)[0], 0);
+  assert.ok(ruler(7_777).length <= 7);
+});
+
+function step(number: number, metrics: Record<string, number>, more: Partial<StepRow> = {}): StepRow {
+  const sizes = { trajectory_count: 4, group_count: 4, triplet_count: 4, seconds: 1, log_partition: 0, log_offset: number };
+  const named = { outcome: "updated", cause: "", trainer_id: "t", steps_planned: 10, resources_id: null, policy_version: number };
+  return { step: number, ended_unix_nano: String(number * 10_000_000_000), metrics, ...sizes, ...named, ...more };
+}
+
+test("changes come by their kind, with what is better and what is worse", () => {
+  const errors = [{ kind: "error" as const, name: "timeout", before: 0, now: 3, example: "r" }];
+  const reward = [{ kind: "rollouts" as const, name: "mean reward", before: 0.2, now: 0.5, example: null }];
+  const rows = changesOf(step(2, { loss: 2, same: 1 }), step(1, { loss: 1, same: 1 }), [...errors, ...reward]);
+  assert.deepEqual(
+    rows.map((row) => [row.name, row.better]),
+    [
+      ["mean reward", true],
+      ["timeout", false],
+      ["loss", undefined],
+    ],
+  );
+});
+
+test("health tells what is not normal, and what is an alarm", () => {
+  const well = measuresOf([step(1, { "actor/entropy": 2 }), step(2, { "actor/entropy": 1.5 })]);
+  assert.deepEqual(
+    well.map((one) => [one.name, one.state]),
+    [
+      ["Entropy", "normal"],
+      ["Time left", "normal"],
+    ],
+  );
+  assert.equal(well[1]?.value, "about 1 min 20 s");
+  const ill = measuresOf([1, 2, 3, 4].map((number) => step(number, { "actor/entropy": number < 4 ? 2 : 0.01, logprob_diff_mean: number < 4 ? 0 : 0.3 })));
+  assert.equal(healthAlarms(ill).length, 2);
+  assert.deepEqual(measuresOf([]), []);
+  assert.deepEqual(measuresOf([step(1, { "actor/entropy": Number.NaN })]), []);
+});
+
+test("the median of an even number of values is the mean of both in the middle", () => {
+  assert.equal(median([3, 1, 2]), 2);
+  assert.equal(median([4, 1, 2, 3]), 2.5);
+  assert.equal(median([]), 0);
+});
+
+test("files have every column, and quote what needs it", () => {
+  const rows = [
+    { id: "a", text: 'x, "y"\n' },
+    { id: "b", more: null },
+  ];
+  assert.equal(toCsv(rows), 'id,text,more\r\na,"x, ""y""\n",\r\nb,,\r\n');
+  assert.equal(toJsonLines(rows).trimEnd().split("\n").length, 2);
+});
+
+test("the runs of an address come back, whatever they are called", () => {
+  for (const runs of [[], ["a"], ["a", "b"], ['["a"]'], ["[", "b"]]) assert.deepEqual(runsOf(comparedAs(runs)), runs);
+});
+
+test("figures, shares, times and tasks as people read them", () => {
+  assert.deepEqual([figure(1234567), figure(0.123456), figure(0.0000123), figure(null)], ["1,234,567", "0.1235", "1.23e-5", "–"]);
+  assert.deepEqual([percent(0, 0), percent(1, 1000), percent(999, 1000), percent(1, 2)], ["–", "< 1 %", "> 99 %", "50 %"]);
+  assert.deepEqual([duration(0.00002), duration(0.5), duration(90), duration(7200)], ["20 µs", "500 ms", "1 min 30 s", "2 h 0 min"]);
+  assert.deepEqual([taskLine('{"question": "Q"}'), taskLine('"x"'), taskLine("{")], ["Q", "x", "{"]);
+});

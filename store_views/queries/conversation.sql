@@ -1,0 +1,80 @@
+-- The LLM calls of a rollout as one conversation: of each call only the messages that the call before it of the same agent
+-- did not have, and the answer (role `answer`). Of a text of more than 20,000 characters the begin and the end are given.
+-- `continues` is false where a call begins with other messages than the one before.
+-- $rollout: the rollout.
+-- $span: only this call, with all its messages, and the tools that it was offered.
+WITH call AS (
+    SELECT span_id, attempt_id, start_unix_nano, log_partition, log_offset,
+        coalesce(agent_name, '') AS agent_name, llm_error_message AS error,
+        if(json_valid(llm_request_json), llm_request_json::JSON, to_json(llm_request_json)) AS request,
+        if(json_valid(llm_response_json), llm_response_json::JSON, to_json(llm_response_json)) AS response
+    FROM spans
+    WHERE rollout_id = $rollout AND ($span::VARCHAR IS NULL OR span_id = $span) AND is_llm_call
+        AND (llm_request_json IS NOT NULL OR llm_response_json IS NOT NULL)
+), listed AS (
+    SELECT *, coalesce(request -> '$.messages', request -> '$.input', request) AS asked,
+        if(json_type(asked) = 'ARRAY', json_extract(asked, '$[*]'), [asked]) AS messages,
+        coalesce(request -> '$.system', request -> '$.instructions') AS instructions
+    FROM call
+), compared AS (
+    SELECT *, lag(messages) OVER earlier AS before, lag(instructions) OVER earlier AS instructions_before
+    FROM listed
+    WINDOW earlier AS (PARTITION BY attempt_id, agent_name ORDER BY start_unix_nano, log_offset)
+), continued AS (
+    SELECT *, messages[1:len(before)] = before AND instructions IS NOT DISTINCT FROM instructions_before AS follows,
+        follows OR before IS NULL AS continues, if(follows, len(before), 0) AS known
+    FROM compared
+), turn AS (
+    SELECT log_partition, log_offset, -1 AS place, 'system' AS role, instructions AS message
+    FROM continued WHERE instructions IS NOT NULL AND known = 0
+    UNION ALL
+    SELECT log_partition, log_offset, -2, 'tools', request -> '$.tools'
+    FROM continued WHERE $span::VARCHAR IS NOT NULL AND (request -> '$.tools') IS NOT NULL
+    UNION ALL
+    SELECT log_partition, log_offset, place, NULL, message
+    FROM (
+        SELECT log_partition, log_offset, unnest(messages[known + 1:]) AS message,
+            generate_subscripts(messages[known + 1:], 1) AS place
+        FROM continued
+    )
+    WHERE message IS NOT NULL
+    UNION ALL
+    SELECT log_partition, log_offset, 1000000, 'answer', response FROM continued WHERE response IS NOT NULL
+), told AS (
+    SELECT log_partition, log_offset, place, message,
+        coalesce(role, message ->> '$.role', message ->> '$.type', if(json_type(message) = 'VARCHAR', 'user', 'message')) AS role,
+        coalesce(message -> '$.content', message -> '$.output') AS content,
+        CASE
+            WHEN json_type(message) = 'VARCHAR' THEN message ->> '$'
+            WHEN json_type(content) = 'VARCHAR' THEN content ->> '$'
+            WHEN json_type(content) = 'ARRAY' AND len((content ->> '$[*].text')) > 0
+                THEN list_aggregate(content ->> '$[*].text', 'string_agg', chr(10))
+            WHEN json_type(content) <> 'NULL' THEN content::VARCHAR
+            WHEN coalesce(message -> '$.role', message -> '$.tool_calls', message -> '$.arguments') IS NULL
+                THEN message::VARCHAR
+            ELSE ''
+        END AS text
+    FROM turn
+), made AS (
+    SELECT span_id, any_value(call_index) AS call_index, any_value(reward) AS reward,
+        any_value(policy_version) AS policy_version, sum(list_sum(response_mask))::BIGINT AS sampled,
+        sum(len(response_token_ids))::BIGINT AS response_tokens
+    FROM triplets WHERE rollout_id = $rollout GROUP BY span_id
+)
+SELECT continued.span_id, continued.agent_name, continued.continues, continued.error, made.call_index, made.reward,
+    made.policy_version, made.sampled, made.response_tokens, told.place, told.role,
+    if(
+        length(told.text) > 20000,
+        concat(left(told.text, 12000), chr(10), '[… ', length(told.text) - 19900, ' characters …]', chr(10), right(told.text, 7900)),
+        told.text
+    ) AS text,
+    length(told.text) AS characters, told.message ->> '$.reasoning_content' AS reasoning,
+    left(coalesce(
+        told.message ->> '$.tool_calls', if((told.message -> '$.arguments') IS NULL, NULL, json_array(told.message)::VARCHAR)
+    ), 20000) AS tool_calls,
+    coalesce(told.message ->> '$.tool_call_id', told.message ->> '$.call_id') AS tool_call_id
+FROM continued
+LEFT JOIN told USING (log_partition, log_offset)
+LEFT JOIN made USING (span_id)
+ORDER BY continued.start_unix_nano, continued.log_offset, told.place
+LIMIT 5000

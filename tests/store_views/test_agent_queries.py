@@ -1,0 +1,200 @@
+"""The named queries that explain an agent: its conversation, tools, errors, and what changed at a step."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lightstream.schemas.records import ConsumedTrajectory, RolloutMode, SpanStatus, StepOutcome
+from tests.store_views.log_file import LogFile
+from tests.store_views.test_accounting import state
+from tests.store_views.test_queries import ask
+from tests.store_views.test_why_not_trained import training_step
+from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span, reward_span
+
+USER = {"role": "user", "content": "What?"}
+USED = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "t", "function": {"name": "add", "arguments": "{}"}}],
+}
+RESULT = {"role": "tool", "tool_call_id": "t", "content": "2"}
+ANSWER = {"role": "assistant", "content": "Two."}
+TOOL = {"openinference.span.kind": "TOOL", "tool.name": "add"}
+
+
+def call(number: int, messages: list[Any], answer: Any, **more: Any) -> Any:
+    request = json.dumps({"model": "m", "messages": messages} | more)
+    return proxy_span(number, rollout_id="c", request_json=request, response_json=json.dumps(answer))
+
+
+@pytest.fixture
+def talk(log: LogFile) -> LogFile:
+    """A rollout ``c`` of three calls: the second goes on with the first, the third with other messages."""
+    log.write(state("c", run_id="r"))
+    log.write_and_assemble(
+        opened("c", run_id="r"),
+        call(1, [USER], USED, tools=[{"type": "function"}]),
+        call(2, [USER, USED, RESULT], ANSWER),
+        call(3, [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], ANSWER),
+        reward_span(9, 1.0, rollout_id="c"),
+        closed("c"),
+    )
+    return log
+
+
+def test_a_conversation_has_each_message_once(talk: LogFile) -> None:
+    rows = ask(talk, "conversation", rollout="c")
+    assert [(row["role"], row["text"], row["continues"]) for row in rows] == [
+        ("user", "What?", True),
+        ("answer", "", True),
+        ("assistant", "", True),
+        ("tool", "2", True),
+        ("answer", "Two.", True),
+        ("user", "a\nb", False),
+        ("answer", "Two.", False),
+    ]
+    assert json.loads(rows[1]["tool_calls"]) == USED["tool_calls"]
+    assert rows[3]["tool_call_id"] == "t"
+    assert [(row["call_index"], row["sampled"], row["response_tokens"]) for row in rows if row["role"] == "answer"] == [
+        (0, 2, 2),
+        (1, 2, 2),
+        (2, 2, 2),
+    ]
+
+
+def test_of_one_call_all_of_its_messages_are_given(talk: LogFile) -> None:
+    spans = list(dict.fromkeys(row["span_id"] for row in ask(talk, "conversation", rollout="c")))
+    assert [row["role"] for row in ask(talk, "conversation", rollout="c", span=spans[0])] == ["tools", "user", "answer"]
+    rows = ask(talk, "conversation", rollout="c", span=spans[1])
+    assert [row["role"] for row in rows] == ["user", "assistant", "tool", "answer"]
+
+
+@pytest.mark.parametrize(
+    ("request_json", "roles"),
+    [
+        ("no JSON", ["user", "answer"]),
+        ('{"input": "Say it.", "instructions": "Be kind."}', ["system", "user", "answer"]),
+        ('{"messages": [null, 7, {"content": {"a": 1}}]}', ["message", "message", "message", "answer"]),
+        ('{"messages": []}', ["answer"]),
+    ],
+)
+def test_messages_of_any_shape_are_shown(log: LogFile, request_json: str, roles: list[str]) -> None:
+    log.write(state("c", run_id="r"))
+    span = proxy_span(1, rollout_id="c", request_json=request_json, response_json="also none")
+    log.write_and_assemble(opened("c", run_id="r"), span, closed("c"))
+    rows = ask(log, "conversation", rollout="c")
+    assert [row["role"] for row in rows] == roles
+    assert rows[-1]["text"] == "also none"
+
+
+def test_of_a_long_message_the_begin_and_the_end_are_given(log: LogFile) -> None:
+    log.write(state("c", run_id="r"))
+    text = "begin" + 50_000 * "x" + "end"
+    log.write_and_assemble(opened("c", run_id="r"), call(1, [{"role": "user", "content": text}], ANSWER), closed("c"))
+    (row, _) = ask(log, "conversation", rollout="c")
+    assert row["characters"] == len(text)
+    assert len(row["text"]) <= 20_000
+    assert row["text"].startswith("begin")
+    assert row["text"].endswith("end")
+    assert f"[… {len(text) - 19_900} characters …]" in row["text"]
+
+
+@pytest.fixture
+def tools(log: LogFile) -> LogFile:
+    """A run ``r``: two rollouts of step 1 that used a tool, and two of step 2, in one of which it failed."""
+    for number in range(4):
+        rollout, is_late = f"r{number}", number >= 2
+        spec: dict[str, Any] = {"run_id": "r", "group_id": f"g{is_late}", "group_size": 2, "mode": RolloutMode.TRAIN}
+        failed: dict[str, Any] = {"status": SpanStatus.ERROR, "status_message": "a\nno answer"} if number == 3 else {}
+        log.write(state(rollout, **spec, input_json=str(number)))
+        log.write_and_assemble(
+            opened(rollout, **spec),
+            proxy_span(10 * number + 1, rollout_id=rollout, policy_version=1),
+            *([framework_span(10 * number + 2, TOOL, rollout_id=rollout, name="add", **failed)] if number else []),
+            reward_span(100 + number, float(number != 3), rollout_id=rollout),
+            closed(rollout),
+        )
+    for step in (1, 2):
+        used = [
+            ConsumedTrajectory(
+                rollout_id=f"r{number}",
+                attempt_id=f"r{number}-a1",
+                revision=0,
+                group_id=f"g{step == 2}",
+                triplet_count=1,
+            )
+            for number in (2 * step - 2, 2 * step - 1)
+        ]
+        log.write(training_step(step, StepOutcome.UPDATED, run_id="r", consumed=used))
+    return log
+
+
+def test_tools_have_their_errors_and_the_reward_with_and_without_them(tools: LogFile) -> None:
+    (row,) = ask(tools, "tools", run="r")
+    assert (row["tool_name"], row["calls"], row["errors"], row["rollouts"]) == ("add", 3, 1, 3)
+    assert row["reward_with"] == pytest.approx(2 / 3)
+    assert (row["reward_without"], row["reward_failed"], row["error_rollout"]) == (1.0, 0.0, "r3")
+    assert row["last_error"] == "a\nno answer"
+    assert ask(tools, "tools", run="another") == []
+
+
+def test_errors_are_counted_by_their_last_line(tools: LogFile) -> None:
+    (row,) = ask(tools, "errors", run="r")
+    assert (row["place"], row["name"], row["error"], row["count"], row["example"]) == (
+        "tool",
+        "add",
+        "no answer",
+        1,
+        "r3",
+    )
+    assert sum(row["counts"]) == 1
+    assert len(row["counts"]) == 20
+
+
+def test_a_step_is_compared_with_another(tools: LogFile) -> None:
+    rows = {(row["kind"], row["name"]): row for row in ask(tools, "step-changes", run="r", step=2, before=1)}
+    assert {key: (row["before"], row["now"]) for key, row in rows.items() if key[0] != "length"} == {
+        ("rollouts", "mean reward"): (1.0, 0.5),
+        ("error", "tool add: no answer"): (0.0, 1.0),
+        ("tool calls", "add"): (1.0, 2.0),
+        ("tool errors", "add"): (0.0, 0.5),
+    }
+    assert rows["error", "tool add: no answer"]["example"] == "r3"
+
+
+def test_rollouts_are_sorted_page_by_page(tools: LogFile) -> None:
+    tools.write(state("none", run_id="r"))
+    for sort, rewards in (("reward", [1.0, 1.0, 1.0, 0.0, None]), ("-reward", [0.0, 1.0, 1.0, 1.0, None])):
+        found: list[dict[str, Any]] = []
+        after: dict[str, Any] = {}
+        while page := ask(tools, "rollouts", run="r", sort=sort, limit=2, **after):
+            found += page
+            last = page[-1]
+            after = {"sort_key": last["sort_key"], "nanos": last["enqueued_unix_nano"], "id": last["rollout_id"]}
+        assert [row["reward"] for row in found] == rewards
+        assert len({row["rollout_id"] for row in found}) == 5
+
+
+def test_rollouts_are_narrowed_by_reward_tool_error_and_task(tools: LogFile) -> None:
+    def found(**given: Any) -> list[str]:
+        return sorted(row["rollout_id"] for row in ask(tools, "rollouts", run="r", **given))
+
+    assert found(reward_min=0.5) == ["r0", "r1", "r2"]
+    assert found(reward_max=0.5) == found(error="no answer") == ["r3"]
+    assert found(tool="add") == ["r1", "r2", "r3"]
+    assert found(tool="add", reward_min=1) == ["r1", "r2"]
+    (row,) = ask(tools, "rollout-figures", rollout="r2")
+    assert found(task=row["task"]) == ["r2"]
+    assert [one["rollout_id"] for one in ask(tools, "task", task=row["task"])] == ["r2"]
+
+
+def test_rewards_are_counted_by_range(tools: LogFile) -> None:
+    rows = ask(tools, "reward-histogram", run="r")
+    assert [(row["bin"], row["low"], row["high"], row["count"]) for row in rows] == [
+        (0, 0.0, 0.0, 1),
+        (19, 1.0, 1.0, 3),
+    ]
+    assert ask(tools, "reward-histogram", run="another") == []
