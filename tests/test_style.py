@@ -15,31 +15,17 @@ from tests.support import style
 
 ROOT = Path(__file__).parents[1]
 
-NOT_YET = frozenset(
-    {
-        "docs/dashboard.md",
-    }
-)
-"""Pages that are still to be edited. Take a page out once it is; add none."""
 
-EDITED = [path for path in style.pages() if str(path) not in NOT_YET]
-
-
-@pytest.mark.parametrize("path", EDITED, ids=str)
-def test_an_edited_page_keeps_to_the_style(path: Path) -> None:
+@pytest.mark.parametrize("path", style.pages(), ids=str)
+def test_a_page_keeps_to_the_style(path: Path) -> None:
     text = (ROOT / path).read_text("utf-8")
     assert style.read(text).sentences, "the page has prose"
     assert style.faults_of(text) == []
 
 
-@pytest.mark.parametrize("name", sorted(NOT_YET))
-def test_a_page_that_keeps_to_the_style_leaves_the_list(name: str) -> None:
-    assert style.faults_of((ROOT / name).read_text("utf-8")), "it has no fault: take it out of NOT_YET"
-
-
 def test_the_pages_a_new_user_reads_are_among_those_checked() -> None:
     first = {Path(name) for name in ("README.md", "CONTRIBUTING.md")}
-    assert first <= set(EDITED)
+    assert first <= set(style.pages())
 
 
 def test_few_sentences_of_all_pages_are_long() -> None:
