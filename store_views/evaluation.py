@@ -79,6 +79,10 @@ class Comparison:
     difference: Estimate
     probability: float
 
+    def is_not_worse(self, margin: float) -> bool:
+        """Whether the model is surely at most ``margin`` worse: the whole interval says so (non-inferiority)."""
+        return self.difference.low >= -margin
+
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
     """The probability that one of ``k`` answers passes, without bias (Chen et al., 2021, arXiv 2107.03374, equation 1).

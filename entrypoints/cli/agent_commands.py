@@ -12,7 +12,7 @@ from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
 
 BELOW_BOUND = 3
-"""Exit status of `eval --at-least` where a model is worth less."""
+"""Exit status of `eval` where a model is worth less than `--at-least` or `--at-most-worse` allow."""
 
 app = typer.Typer()
 
@@ -114,6 +114,10 @@ def evaluate(
     at_least: Annotated[
         float | None, typer.Option(help="Exit with 3 if the mean reward of a model is below this.")
     ] = None,
+    at_most_worse: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Exit with 3 unless each model is surely at most this much worse than the first."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run an agent on tasks with one or several models: rewards, pass@k, intervals, comparison, tokens, cost.
@@ -137,6 +141,7 @@ def evaluate(
         sampling=sampling,
         concurrency=concurrency,
         at_least=at_least,
+        at_most_worse=at_most_worse,
         as_json=as_json,
     )
     if not passed:

@@ -92,12 +92,14 @@ def run_evaluation(
     sampling: str,
     concurrency: int,
     at_least: float | None,
+    at_most_worse: float | None,
     as_json: bool,
 ) -> bool:
     """Evaluate and print what came of it. The same command goes on with an evaluation that was interrupted.
 
     Returns:
-        Whether every model's mean reward is at least the bound.
+        Whether every model's mean reward is at least ``at_least``, and every model but the first is at most
+        ``at_most_worse`` worse than that. Two models without a task in common cannot be compared: then not.
 
     Raises:
         SettingsError: the agent, the file or an option is wrong. Nothing was run.
@@ -137,7 +139,9 @@ def run_evaluation(
         print(json.dumps({"run": run_id, "models": models_json, "compared": [asdict(one) for one in compared if one]}))
     else:
         _print(run_id, summaries, [one for one in compared if one is not None])
-    return at_least is None or all(one.reward.mean >= at_least for one in summaries)
+    is_good = at_least is None or all(one.reward.mean >= at_least for one in summaries)
+    is_as_good = at_most_worse is None or all(one is not None and one.is_not_worse(at_most_worse) for one in compared)
+    return is_good and is_as_good
 
 
 def _requests(

@@ -113,7 +113,17 @@ def test_an_interrupted_evaluation_goes_on(stack: Stack, upstream: ScriptedUpstr
 
 def test_a_bound_is_in_the_exit_status(stack: Stack, arguments: list[str]) -> None:
     environment = os.environ | stack.settings.to_environment()
-    bounded = [*COMMAND, *arguments, "--at-least", "0.5"]
-    done = subprocess.run(bounded, env=environment, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 3, done.stderr
-    assert "bad" in done.stdout
+
+    def status(*bounds: str) -> int:
+        command = [*COMMAND, *arguments, *bounds]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
+        assert "bad" in done.stdout, done.stderr
+        return done.returncode
+
+    assert status("--at-least", "0.5") == 3
+    assert status("--at-most-worse", "0") == 0, "good is better than bad, which comes first"
+    arguments[arguments.index("bad")] = "good"
+    arguments[len(arguments) - 1 - arguments[::-1].index("good")] = "bad"
+    assert status("--at-most-worse", "0.1") == 3
+    assert status("--at-most-worse", "1") == 0
+    assert status("--at-most-worse", "1", "--at-least", "0.5") == 3

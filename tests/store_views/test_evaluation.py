@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightstream.store_views.evaluation import Sample, comparison, estimate, pass_at_k, summary
+from lightstream.store_views.evaluation import Comparison, Estimate, Sample, comparison, estimate, pass_at_k, summary
 
 
 @given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
@@ -67,3 +67,11 @@ def test_only_tasks_that_both_answered_are_compared() -> None:
     assert found is not None
     assert (found.tasks, found.difference.mean) == (1, 1.0)
     assert comparison(ours[:1], theirs) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "margin", "is_not_worse"), [(-0.05, 0.05, True), (-0.051, 0.05, False), (0.0, 0.0, True), (0.2, 0.0, True)]
+)
+def test_the_whole_interval_decides_whether_a_model_is_not_worse(low: float, margin: float, is_not_worse: bool) -> None:
+    found = Comparison("new", "old", tasks=9, difference=Estimate(0.3, low, 0.6), probability=1.0)
+    assert found.is_not_worse(margin) is is_not_worse
