@@ -29,7 +29,7 @@ DEFAULT_NAME = "feedback"
 THUMBS: Mapping[str, float] = {"up": 1.0, "down": 0.0}
 TEXT_CHARS_MAX: Mapping[str, int] = {"comment": 10_000, "name": 200, "key": 200}
 ID_CHARS_MAX = 1000
-IDS = ("rollout_id", "span_id", "trace_id", "response_id", "chosen", "rejected")
+IDS = ("rollout_id", "attempt_id", "span_id", "trace_id", "response_id", "chosen", "rejected")
 FIELDS = (*IDS, "score", "name", "comment", "key")
 ID_BYTES = {"trace_id": 16, "span_id": 8}
 
@@ -41,6 +41,7 @@ class Feedback:
     Attributes:
         rollout_id, span_id, trace_id, response_id: name what is scored; empty where not given. Without ``span_id`` and
             ``response_id`` that is the rollout.
+        attempt_id: of a rollout, the attempt that must still be its last; empty: whichever is.
         score: the reward; finite, and within float32.
         key: the same key for the same target is the same score, however often it is sent.
         compared_with: of a pair, the other rollout; else empty.
@@ -49,6 +50,7 @@ class Feedback:
     score: float
     key: str
     rollout_id: str = ""
+    attempt_id: str = ""
     span_id: str = ""
     trace_id: str = ""
     response_id: str = ""
@@ -149,7 +151,7 @@ def feedback_of(value: Any) -> Sequence[Feedback]:
 def _pair(given: Mapping[str, Any], texts: Mapping[str, str], chosen: str, rejected: str) -> Sequence[Feedback]:
     if not chosen or not rejected or chosen == rejected:
         raise StoreError("a pair needs two rollouts: chosen and rejected.")
-    if "score" in given or any(texts[name] for name in ("rollout_id", "span_id", "trace_id", "response_id")):
+    if "score" in given or any(texts.get(name) for name in IDS):
         raise StoreError("a pair has no score and no other id: the chosen rollout gets 1, the rejected one 0.")
     named = {name: texts[name] for name in ("name", "comment", "key")}
     return (

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from lightstream.producers import LitAgent
 from lightstream.producers.runner import Hook
+from lightstream.runtime.http.attempt_keys import attempt_key, attempt_secret
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
@@ -58,11 +59,12 @@ class OfModel(LitAgent[Any]):
     Resources are not published for it: other runs may take the latest ones.
     """
 
-    def __init__(self, agent: LitAgent[Any], endpoint: str, sampling: Mapping[str, Any]) -> None:
+    def __init__(self, agent: LitAgent[Any], endpoint: str, sampling: Mapping[str, Any], secret: bytes) -> None:
         super().__init__(trained_agents=agent.trained_agents)
         self._agent = agent
         self._endpoint = endpoint
         self._sampling = dict(sampling)
+        self._secret = secret
 
     def is_async(self) -> bool:
         return self._agent.is_async()
@@ -75,7 +77,9 @@ class OfModel(LitAgent[Any]):
 
     def _resources(self, resources: NamedResources, rollout: Rollout) -> NamedResources:
         model = (rollout.metadata or {})["evaluation"]["model"]
-        llm = ProxyLLM(endpoint=self._endpoint, model=model, sampling_parameters=self._sampling)
+        attempt = rollout.attempt.attempt_id if isinstance(rollout, AttemptedRollout) else ""
+        key = attempt_key(self._secret, rollout.rollout_id, attempt) if attempt else None
+        llm = ProxyLLM(endpoint=self._endpoint, model=model, api_key=key, sampling_parameters=self._sampling)
         names = [name for name, resource in resources.items() if isinstance(resource, ProxyLLM)] or ["main_llm"]
         return {name: resource for name, resource in resources.items() if name not in names} | {names[0]: llm}
 
@@ -117,7 +121,9 @@ def run_evaluation(
     loaded = load_agent(agent) if isinstance(agent, str) else agent
     digest = _digest(json.dumps(tasks, sort_keys=True))
     requests = _requests(run_id, tasks, models, samples, digest)
-    of_model = OfModel(loaded, f"{discover(settings, 'proxy').address}/v1", _sampling(sampling))
+    of_model = OfModel(
+        loaded, f"{discover(settings, 'proxy').address}/v1", _sampling(sampling), attempt_secret(settings)
+    )
     asyncio.run(_run(settings, of_model, run_id, requests, concurrency))
     rows = _rows(ViewClient(settings), named_query("evaluation"), run_id, {request.rollout_id for request in requests})
     found: dict[str, list[Sample]] = {model: [] for model in models}

@@ -37,6 +37,31 @@ class DrawnSeed:
     number: int
 
 
+class _Numbers:
+    """Numbers of an attempt's equal requests."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._given_back: set[int] = set()
+
+    def take(self, *, is_retry: bool) -> int:
+        """The next number. A retry has that of a request that failed, else of the last one: its answer was lost."""
+        if is_retry and self._given_back:
+            number = min(self._given_back)
+        elif is_retry and self._taken:
+            number = max(self._taken)
+        else:
+            number = next(n for n in range(len(self._taken) + 1) if n not in self._taken)
+        self._taken.add(number)
+        self._given_back.discard(number)
+        return number
+
+    def give_back(self, number: int) -> None:
+        if number in self._taken:
+            self._taken.discard(number)
+            self._given_back.add(number)
+
+
 class CallSeeds:
     """Draws seeds. Not thread-safe.
 
@@ -47,7 +72,7 @@ class CallSeeds:
     """
 
     def __init__(self) -> None:
-        self._taken: OrderedDict[tuple[str, str], dict[bytes, set[int]]] = OrderedDict()
+        self._taken: OrderedDict[tuple[str, str], dict[bytes, _Numbers]] = OrderedDict()
 
     def draw(
         self, run_seed: int, caller: Caller, request: Mapping[str, Any], *, is_retry: bool = False
@@ -68,16 +93,16 @@ class CallSeeds:
         if len(self._taken) > ATTEMPTS_REMEMBERED_MAX:
             self._taken.popitem(last=False)
         asked = _hash_of(request)
-        taken = requests.setdefault(asked, set())
-        number = max(taken) if is_retry and taken else next(n for n in range(len(taken) + 1) if n not in taken)
-        taken.add(number)
+        number = requests.setdefault(asked, _Numbers()).take(is_retry=is_retry)
         place = f"{run_seed}:{_place(caller.rollout_id)}:{_number_of_attempt(attempt)}:{asked.hex()}:{number}"
         digest = hashlib.sha256(place.encode()).digest()
         return DrawnSeed(int.from_bytes(digest[:8], "big") >> 1, attempt, asked, number)
 
     def give_back(self, drawn: DrawnSeed) -> None:
         """The call failed: when the agent asks again, it has this seed."""
-        self._taken.get(drawn.attempt, {}).get(drawn.request, set()).discard(drawn.number)
+        numbers = self._taken.get(drawn.attempt, {}).get(drawn.request)
+        if numbers is not None:
+            numbers.give_back(drawn.number)
 
 
 def _place(rollout_id: str) -> str:

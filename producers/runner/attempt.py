@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
+from lightstream.runtime.http.attempt_keys import attempt_key
 from lightstream.runtime.logs import logged_ids
 from lightstream.schemas.errors import LightstreamError, NotFoundError, PublishError, ServiceUnavailableError
 from lightstream.schemas.interfaces import LightningStore
@@ -98,7 +99,9 @@ class AttemptRunner:
         hooks: Sequence[Hook],
         *,
         default_timeout_s: float,
+        secret: bytes | None = None,
     ) -> None:
+        self._secret = secret
         self._runner = runner
         self._store = store
         self._agent = agent
@@ -200,11 +203,25 @@ class AttemptRunner:
         """
         if rollout.resources_id is None:
             latest = await self._store.get_latest_resources(timeout_s=LATEST_RESOURCES_WAIT_S)
-            return {} if latest is None else _for_mode(latest.resources, rollout)
+            return {} if latest is None else self._for_attempt(latest.resources, rollout)
         named = await self._store.get_resources_by_id(rollout.resources_id, timeout_s=NAMED_RESOURCES_WAIT_S)
         if named is None:
             raise NotFoundError(f"Resources {rollout.resources_id} not found within {NAMED_RESOURCES_WAIT_S:g} s")
-        return _for_mode(named.resources, rollout)
+        return self._for_attempt(named.resources, rollout)
+
+    def _for_attempt(self, resources: NamedResources, rollout: AttemptedRollout) -> NamedResources:
+        """Proxied models as the rollout's mode has them, with a key where they have none and the proxy asks for one."""
+        key = None
+        if self._secret is not None:
+            key = attempt_key(self._secret, rollout.rollout_id, rollout.attempt.attempt_id)
+        found: dict[str, Any] = {}
+        for name, resource in resources.items():
+            if isinstance(resource, ProxyLLM):
+                model = resource.for_mode(rollout.mode)
+                found[name] = model if model.api_key is not None else model.model_copy(update={"api_key": key})
+            else:
+                found[name] = resource
+        return found
 
     async def _report(self, rollout: AttemptedRollout, outcome: Outcome) -> None:
         """Tell the store. If that cannot be done, the life cycle ends the attempt by its own timers."""
@@ -244,10 +261,3 @@ def _emit_result(result: Any) -> None:
         emit_reward(result)
     except TypeError as error:
         raise TypeError(f"an agent returns its reward or None; this one returned {result!r:.200}") from error
-
-
-def _for_mode(resources: NamedResources, rollout: AttemptedRollout) -> NamedResources:
-    return {
-        name: resource.for_mode(rollout.mode) if isinstance(resource, ProxyLLM) else resource
-        for name, resource in resources.items()
-    }

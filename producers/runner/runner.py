@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from lightstream.runtime.clock import Clock, SystemClock
+from lightstream.runtime.http.attempt_keys import attempt_secret
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.interfaces import LightningStore
@@ -124,6 +125,7 @@ class Runner:
             tracer,
             self._hooks,
             default_timeout_s=self._settings.rollout_timeout_s,
+            secret=await asyncio.to_thread(attempt_secret, self._settings) if self._settings.tokens_file else None,
         )
         heart = asyncio.create_task(self._beat())
         slots = [asyncio.create_task(self._work(attempts, stopping)) for _ in range(self._n_concurrent)]

@@ -18,6 +18,8 @@ from typing import Literal
 
 from pydantic import SecretStr
 
+from lightstream.schemas.errors import SettingsError
+
 from ..settings import Settings
 
 TokenSetting = Literal["proxy_token", "store_token", "view_token", "policy_token"]
@@ -41,15 +43,31 @@ def token_of(settings: Settings, setting: TokenSetting) -> str | None:
 
 
 def folder_secret(settings: Settings) -> bytes:
-    """The secret of the data folder; makes it if there is none. Blocks for a file."""
+    """The secret of the data folder; makes it if there is none. Blocks for a file.
+
+    Raises:
+        SettingsError: its file is damaged.
+    """
     path = settings.data_dir / SECRET_FILE
     with suppress(FileNotFoundError):
-        return path.read_bytes()
+        return _read(path)
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=settings.data_dir, prefix=f".{SECRET_FILE}")  # 0600
     with os.fdopen(handle, "wb") as file:
         file.write(secrets.token_bytes(SECRET_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
     with suppress(FileExistsError):
         os.link(temporary, path)  # of several processes the first one's counts
     Path(temporary).unlink()
-    return path.read_bytes()
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
+    secret = path.read_bytes()
+    if len(secret) != SECRET_BYTES:
+        raise SettingsError(
+            f"{path} has {len(secret)} bytes in place of {SECRET_BYTES}.",
+            next_step="Remove it, and start all processes of this data folder again.",
+        )
+    return secret

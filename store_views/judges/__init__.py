@@ -2,7 +2,7 @@
 
 from .judging import Judging, JudgingReport
 from .model import JudgeModel
-from .prompts import DEFAULT_RUBRIC, Judged, Rubric, UnreadableVerdictError, Verdict
+from .prompts import DEFAULT_RUBRIC, Judged, Rubric, UnreadableAnswerError, UnreadableVerdictError, Verdict
 
 __all__ = [
     "DEFAULT_RUBRIC",
@@ -11,6 +11,7 @@ __all__ = [
     "Judging",
     "JudgingReport",
     "Rubric",
+    "UnreadableAnswerError",
     "UnreadableVerdictError",
     "Verdict",
 ]

@@ -10,16 +10,18 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from lightstream.schemas.errors import ServiceUnavailableError
+from lightstream.schemas.errors import NotFoundError, ServiceUnavailableError
 
 from ..client import ViewClient
 from .model import JudgeModel
-from .prompts import Judged, Rubric, UnreadableVerdictError, Verdict, conversation_of
+from .prompts import Judged, Rubric, UnreadableAnswerError, UnreadableVerdictError, Verdict, conversation_of
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +29,15 @@ TRIES = 3
 """Answers that cannot be read, before a rollout is passed over."""
 POLL_S = 1.0
 BATCH = 64
+SCORES_MAX = 500
+"""In one request; the view takes 1,000."""
+COMMENT_CHARS_MAX = 10_000
 
 _CALLS = """
-SELECT rollout_id, request_json, response_json FROM llm_calls
-WHERE rollout_id IN (SELECT unnest($rollouts)) AND attempt_id IN (SELECT unnest($attempts))
+SELECT request_json, response_json FROM llm_calls
+WHERE rollout_id = $rollout AND attempt_id = $attempt
     AND (reason IS NULL OR reason NOT IN ('call_failed', 'inside_reward', 'duplicate_call'))
-ORDER BY rollout_id, start_unix_nano, span_id, choice_index
+ORDER BY start_unix_nano, span_id, choice_index
 """
 
 
@@ -103,83 +108,86 @@ class Judging:
 
     def _next(self) -> list[list[Judged]]:
         """The works of the next questions: one each, or those of a group."""
-        passed_over = len(self.report.unreadable)
-        params = self._params | {"limit": BATCH + passed_over}
+        params = self._params | {"limit": BATCH + len(self.report.unreadable)}
         rows = self._client.query(":unjudged", "now", params=params).dicts()
         rows = [row for row in rows if row["rollout_id"] not in self.report.unreadable]
-        if not rows:
-            return []
-        said = self._conversations(rows)
-        works: list[list[Judged]] = []
         together = "group_id" if self._rubric.relative else "rollout_id"
-        for _, members in groupby(rows, key=lambda row: row[together]):
-            work = [
-                Judged(row["rollout_id"], _task(row["input_json"]), said.get(row["rollout_id"], [])) for row in members
+        groups = [list(members) for _, members in groupby(rows, key=lambda row: row[together])]
+        groups = [group for group in groups if any(row["is_unjudged"] for row in group)]
+        said = self._conversations([row for group in groups for row in group])
+        return [
+            [
+                Judged(row["rollout_id"], row["attempt_id"], _task(row["input_json"]), said[row["rollout_id"]])
+                for row in group
             ]
-            works.append(work)
-        return works
+            for group in groups
+            if all(row["rollout_id"] in said for row in group)  # of a group with another, the next round takes the rest
+        ]
 
     def _conversations(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-        named = {"rollouts": [row["rollout_id"] for row in rows], "attempts": [row["attempt_id"] for row in rows]}
-        calls = self._client.query(_CALLS, params=named).rows
-        return {
-            rollout_id: conversation_of([(request, answer) for _, request, answer in group])
-            for rollout_id, group in groupby(calls, key=lambda row: row[0])
-        }
+        """Rollout -> its messages; those without any are reported."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            named = {"rollout": row["rollout_id"], "attempt": row["attempt_id"]}
+            answer = self._client.query(_CALLS, params=named)
+            said = conversation_of([(request, response) for request, response in answer.rows])
+            if answer.truncated:
+                self.report.unreadable[row["rollout_id"]] = "its calls are more than the view answers at once."
+            elif not said:
+                self.report.unreadable[row["rollout_id"]] = "the log has no text of its calls."
+            else:
+                found[row["rollout_id"]] = said
+        return found
 
     def _judge(self, works: Sequence[Sequence[Judged]], pool: ThreadPoolExecutor) -> None:
         """Ask for each; all scores that there are go out, also where a question fails for good."""
-        silent = [judged.rollout_id for work in works for judged in work if not judged.conversation]
-        self.report.unreadable |= dict.fromkeys(silent, "the log has no text of its calls.")
-        readable = [work for work in works if all(judged.conversation for judged in work)]
-        answers = [(work, pool.submit(self._verdicts, work)) for work in readable]
+        answers = {pool.submit(self._verdicts, work): work for work in works}
         failure: Exception | None = None
-        verdicts: list[Verdict] = []
-        for work, answer in answers:
+        for answer in as_completed(answers):
+            work = answers[answer]
             try:
-                verdicts += answer.result()
+                self._send(work, answer.result())
             except UnreadableVerdictError as error:
                 self.report.unreadable |= {judged.rollout_id: error.message for judged in work}
                 logger.warning("rollout %s is not judged: %s", work[0].rollout_id, error)
             except Exception as error:  # noqa: BLE001  # raised below, once the other scores are sent
                 failure = failure or error
-        if verdicts:
-            self._send(verdicts)
         if failure is not None:
             raise failure
 
     def _verdicts(self, work: Sequence[Judged]) -> list[Verdict]:
         messages = self._rubric.messages(work)
-        number = 0
-        while True:
-            answer = self._model.ask(messages, number=number)
-            try:
-                return self._rubric.verdicts(work, answer)
-            except UnreadableVerdictError:
-                number += 1
-                if number == TRIES:
-                    raise
+        for number in range(TRIES - 1):
+            with suppress(UnreadableAnswerError):
+                return self._model.ask(messages, partial(self._rubric.verdicts, work), number=number)
+        return self._model.ask(messages, partial(self._rubric.verdicts, work), number=TRIES - 1)
 
-    def _send(self, verdicts: Sequence[Verdict]) -> None:
+    def _send(self, work: Sequence[Judged], verdicts: Sequence[Verdict]) -> None:
         scores = [
             {
-                "rollout_id": verdict.rollout_id,
+                "rollout_id": judged.rollout_id,
+                "attempt_id": judged.attempt_id,
                 "score": verdict.score,
                 "name": self._name,
-                "comment": verdict.reason[:10_000],
+                "comment": verdict.reason[:COMMENT_CHARS_MAX],
                 "key": f"judge/{self._name}",
             }
-            for verdict in verdicts
+            for judged, verdict in zip(work, verdicts, strict=True)
         ]
-        for verdict, result in zip(verdicts, self._client.feedback(scores), strict=True):
-            error = result.get("error")
-            if error is None:
-                self.report.judged += not result["repeated"]
-            elif error["type"] in ("ServiceUnavailableError", "PublishError"):
-                raise ServiceUnavailableError(error["message"], next_step=error["next_step"])
-            else:
-                self.report.unreadable[verdict.rollout_id] = error["message"]
+        for start in range(0, len(scores), SCORES_MAX):
+            batch = scores[start : start + SCORES_MAX]
+            for score, result in zip(batch, self._client.feedback(batch), strict=True):
+                self._note(str(score["rollout_id"]), result)
         self._on_judged(verdicts)
+
+    def _note(self, rollout_id: str, result: Mapping[str, Any]) -> None:
+        error = result.get("error")
+        if error is None:
+            self.report.judged += not result["repeated"]
+        elif error["type"] in ("ServiceUnavailableError", "PublishError"):
+            raise ServiceUnavailableError(error["message"], next_step=error["next_step"])
+        elif error["type"] != NotFoundError.__name__:  # of another attempt by now: that is judged in its turn
+            self.report.unreadable[rollout_id] = error["message"]
 
 
 def _task(input_json: str) -> Any:

@@ -10,17 +10,25 @@ import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
 from lightstream.runtime.http.client import PAUSE_S_MAX, reason_of
 from lightstream.schemas.errors import QueryError, SettingsError
 
+from .prompts import UnreadableVerdictError
+
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may be answered."""
+REFUSED = frozenset({400, 413, 422})
+"""Statuses by which a server refuses one question, such as one that is too long."""
+INTERNAL_ERROR, ERRORS_MAX = 500, 10
+"""A server may fail at one question for ever."""
 TIMEOUT_S = 300.0
 PAUSE_S = 0.5
 PAUSE_S_LIMIT = 60.0
@@ -93,38 +101,42 @@ class JudgeModel:
             ) from error
         self._http = httpx.Client(timeout=TIMEOUT_S)
 
-    def ask(self, messages: Sequence[dict[str, str]], *, number: int = 0) -> str:
-        """The model's answer. Waits while it is away, or asks for a pause.
+    def ask(self, messages: Sequence[dict[str, str]], read: Callable[[str], T], *, number: int = 0) -> T:
+        """The model's answer, as ``read`` makes it of its text. Waits while the model is away, or asks for a pause.
 
         Args:
+            read: raises for a text that it cannot read, which is then not kept.
             number: another number is another question with the same words, for an answer that could not be read.
 
         Raises:
             BudgetSpentError: it would cost more than it may.
-            SettingsError: the server refuses the question; says with which words.
+            UnreadableVerdictError: the server refuses this question, or fails at it again and again; or of ``read``.
+            SettingsError: the server refuses every question; says with which words.
             StoppedError: the process ends.
         """
-        body = {"model": self.model, "messages": list(messages), "temperature": 0} | (
-            {"seed": number} if number else {}
-        )
+        if self._stopping.is_set():
+            raise StoppedError
+        body: dict[str, Any] = {"model": self.model, "messages": list(messages), "temperature": 0}
+        body |= {"seed": number} if number else {}
         content = json.dumps(body).encode()
         question = blake2b(self._url.encode() + b"\0" + content, digest_size=16).hexdigest()
         with self._lock:
             row = self._answers.execute("SELECT answer FROM answers WHERE question = ?", (question,)).fetchone()
-            if row is not None:
-                known: str = row[0]
-                return known
-            if self._tokens_max is not None and self.tokens >= self._tokens_max:
+            if row is None and self._tokens_max is not None and self.tokens >= self._tokens_max:
                 raise BudgetSpentError(
                     f"the judge has used {self.tokens:,} of {self._tokens_max:,} tokens.",
                     next_step="Start it again with more: what is judged is judged.",
                 )
+        if row is not None:
+            return read(row[0])
         text, tokens = self._answered(content, question)
         with self._lock:
             self.questions += 1
             self.tokens += tokens
+        found = read(text)
+        with self._lock:
             self._answers.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (question, text))
-        return text
+        return found
 
     def close(self) -> None:
         """Close connections and the file."""
@@ -134,7 +146,7 @@ class JudgeModel:
     def _answered(self, content: bytes, question: str) -> tuple[str, int]:
         """Text and tokens of the answer; tries until there is one."""
         headers = self._headers | {"content-type": "application/json", IDEMPOTENCY_HEADER: question}
-        pause_s = PAUSE_S
+        pause_s, errors = PAUSE_S, 0
         while True:
             self._wait_for_turn()
             problem, asked_s = "", 0.0
@@ -146,6 +158,9 @@ class JudgeModel:
                 if response.status_code == 200:
                     return _read(response)
                 problem = f"answers {response.status_code}: {response.text[:300]}"
+                errors += response.status_code == INTERNAL_ERROR
+                if response.status_code in REFUSED or errors == ERRORS_MAX:
+                    raise UnreadableVerdictError(f"the judge {problem}")
                 if response.status_code not in PASSING:
                     raise SettingsError(
                         f"the judge at {self._url} {problem}", next_step="Correct the model or its key."

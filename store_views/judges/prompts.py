@@ -39,7 +39,11 @@ Answer with JSON alone, with the name of each work once:
 
 
 class UnreadableVerdictError(LightstreamError):
-    """A judge answered something else than it was asked for."""
+    """There is no verdict on a work."""
+
+
+class UnreadableAnswerError(UnreadableVerdictError):
+    """A judge answered something else than it was asked for; another answer may be better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class Judged:
     """
 
     rollout_id: str
+    attempt_id: str
     task: Any
     conversation: Sequence[Mapping[str, Any]]
 
@@ -96,17 +101,17 @@ class Rubric:
         """What an answer says of each work. Of prose the last JSON object with scores counts.
 
         Raises:
-            UnreadableVerdictError: it has no score from 0 to 1 for each; says for which it has none.
+            UnreadableAnswerError: it has no score from 0 to 1 for each; says for which it has none.
         """
         field = "scores" if self.relative else "score"
         given = next((found for found in reversed(list(_objects(answer))) if field in found), None)
         if given is None:
-            raise UnreadableVerdictError(f"the judge gave no {field!r}, but {answer!r:.300}.")
+            raise UnreadableAnswerError(f"the judge gave no {field!r}, but {answer!r:.300}.")
         reason = given.get("reason")
         names = {work.rollout_id: _mark(work.shown()) for work in works}
         scores = given[field] if self.relative else dict.fromkeys(names.values(), given[field])
         if not isinstance(scores, dict):
-            raise UnreadableVerdictError(f"the judge's {field!r} is {scores!r:.300}, and no object.")
+            raise UnreadableAnswerError(f"the judge's {field!r} is {scores!r:.300}, and no object.")
         return [
             Verdict(rollout_id, _score(scores.get(name), name), reason if isinstance(reason, str) else "")
             for rollout_id, name in names.items()
@@ -158,7 +163,7 @@ def _score(value: Any, name: str) -> float:
         or not math.isfinite(value)
         or not 0 <= value <= 1
     ):
-        raise UnreadableVerdictError(f"the judge's score of {name} is {value!r:.100}, and no number from 0 to 1.")
+        raise UnreadableAnswerError(f"the judge's score of {name} is {value!r:.100}, and no number from 0 to 1.")
     return float(value)
 
 

@@ -4,7 +4,7 @@
 -- $run: only this run.
 -- $mode: only train, val or test.
 -- $whole_groups = false: only groups of which every rollout has ended, with the members that are scored, too.
--- $limit = 100: how many rows.
+-- $limit = 100: how many groups; a rollout without one is its own.
 WITH ended AS (
     SELECT rollout_id, attempt_id, coalesce(group_id, rollout_id) AS group_id, group_size, status, input_json,
         closed_unix_nano,

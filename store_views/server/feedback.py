@@ -285,6 +285,8 @@ def _rollout_target(feedback: Feedback, row: Sequence[Any] | None) -> Target:
             f"there is no {feedback.shown}.", next_step="`lightstream sql :rollouts` lists those that there are."
         )
     rollout_id, attempt_id, opened, is_open = row
+    if feedback.attempt_id not in ("", attempt_id):
+        raise NotFoundError(f"{feedback.attempt_id!r:.200} is not the last attempt of {feedback.shown}.")
     if attempt_id is None:
         raise StoreError(f"{feedback.shown} has no attempt yet.", next_step="Score it once it has begun.")
     return Target(rollout_id, attempt_id, opened, is_open)
@@ -296,6 +298,7 @@ def _span_target(feedback: Feedback, rows: Sequence[Sequence[Any]]) -> Target:
         row
         for row in rows
         if feedback.rollout_id in ("", row[0])
+        and feedback.attempt_id in ("", row[1])
         and feedback.trace_id in ("", row[2])
         and feedback.span_id in ("", row[3])
         and feedback.response_id in ("", row[4])

@@ -214,3 +214,28 @@ def test_a_group_that_is_skipped_while_it_awaits_a_reward_is_recorded_with_what_
     assert [t.rollout_id for group in collector.take_skipped().came for t in group.trajectories] == ["run-s1-g0-0"]
     assert collector.low_water({0: 1}) == {0: 1}
     assert collector.add(member(0, 1), 0, 1) is Arrival.GROUP_SKIPPED
+
+
+def test_an_attempt_that_awaits_a_reward_takes_the_place_of_an_earlier_one() -> None:
+    reward = RewardRecord(name="judge", value=0.5, span_id="0" * 16)
+    collector = GroupCollector("run", awaited=["judge"])
+    collector.add(member(0, 0, size=1).model_copy(update={"rewards": [reward]}), 0, 0)
+    assert collector.complete() == ["run-s1-g0"]
+    assert collector.add(member(0, 0, size=1, attempt=2), 0, 1) is Arrival.AWAITS_REWARD
+    assert collector.complete() == []
+    assert collector.add(member(0, 0, size=1).model_copy(update={"rewards": [reward]}), 0, 2) is Arrival.DUPLICATE
+    later = member(0, 0, size=1, attempt=2, revision=1).model_copy(update={"rewards": [reward]})
+    assert collector.add(later, 0, 3) is Arrival.COUNTED
+    (group,) = collector.take(["run-s1-g0"])
+    assert [t.attempt_sequence for t in group.trajectories] == [2]
+
+
+def test_of_a_group_that_is_taken_in_part_those_that_await_a_reward_are_skipped() -> None:
+    collector = GroupCollector("run", awaited=["judge"])
+    reward = RewardRecord(name="judge", value=0.5, span_id="0" * 16)
+    collector.add(member(0, 0).model_copy(update={"rewards": [reward]}), 0, 0)
+    collector.add(member(0, 1), 0, 1)
+    assert [t.rollout_id for t in collector.take_partial("run-s1-g0").trajectories] == ["run-s1-g0-0"]
+    assert collector.low_water({0: 2}) == {0: 0}
+    assert [t.rollout_id for group in collector.take_skipped().came for t in group.trajectories] == ["run-s1-g0-1"]
+    assert collector.low_water({0: 2}) == {0: 2}

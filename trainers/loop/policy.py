@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from lightstream.runtime.http.own_tokens import token_of
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.policy_names import base_of_model, policy_of_model
 from lightstream.schemas.records import ResourcesRecord
@@ -114,11 +113,12 @@ def _adapters(options: LoopOptions, run: Run, version: int, checkpoint: Path) ->
 
 
 def _model(options: LoopOptions, run: Run, address: str, name: str) -> ProxyLLM:
+    token = run.settings.proxy_token  # none of the data folder's: whoever may read resources would have it
     validation = options.validation_sampling_parameters
     return ProxyLLM(
         endpoint=f"{address}/seed/{run.seed}/v1",
         model=name,
-        api_key=token_of(run.settings, "proxy_token"),
+        api_key=None if token is None else token.get_secret_value(),
         sampling_parameters={"temperature": options.temperature} | dict(options.sampling_parameters),
         validation_sampling_parameters=None if validation is None else dict(validation),
         test_sampling_parameters=({**options.sampling_parameters, "temperature": 0} if options.has_baselines else None),

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from lightstream.runtime.disk import DiskRoom
+from lightstream.runtime.files import private_folder
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import StepOutcome, TrainingStep
 
@@ -112,18 +113,25 @@ class Recovery:
     def _as_served(self, engine: Engine, new_engine: Callable[[Path], Engine], steps: list[TrainingStep]) -> Engine:
         """The engine, if steps that were made again gave the weights that servers have; else one of those weights.
 
-        Where the disk has no room to compare them, nothing is written of what follows either.
+        Raises:
+            TrainingError: neither has them; or the disk has no room to compare them.
         """
         served = checkpoint_of(self._run, latest(self._run))
-        try:
-            if has_weights_of(engine, served):
-                return engine
-        except OSError:
-            return engine
         which = f"steps {steps[0].step} to {steps[-1].step}" if len(steps) > 1 else f"step {steps[0].step}"
+        try:
+            private_folder(self._folder.root)
+            if has_weights_of(engine, served, self._folder.root):
+                return engine
+        except OSError as error:
+            engine.close()
+            raise TrainingError(
+                f"the weights of {which} of run {self._run.run_id!r} cannot be written, to compare them with those "
+                f"that are served: {error}.",
+                next_step="Make room; nothing is lost, and the same command goes on.",
+            ) from error
         engine.close()
         engine = new_engine(served)
-        if not has_weights_of(engine, served):
+        if not has_weights_of(engine, served, self._folder.root):
             engine.close()
             raise TrainingError(
                 f"{which} of run {self._run.run_id!r} gave other weights when made again than are served: another "
@@ -147,13 +155,20 @@ class Recovery:
         rollouts.source.seek(history.low_water)
 
 
-def has_weights_of(engine: Engine, folder: Path) -> bool:
+def has_weights_of(engine: Engine, folder: Path, beside: Path | None = None) -> bool:
     """Whether the engine would write the weights, of every policy, that a served checkpoint has: the same to the bit.
 
     True where the checkpoint has none any more.
+
+    Args:
+        beside: a folder in which the weights are written for the comparison, and which all processes of the engine
+            reach; ``None``: the system's for temporary files.
+
+    Raises:
+        OSError: they cannot be written.
     """
     committed = [path.relative_to(folder) for path in folder.rglob("*model.safetensors")]
-    with tempfile.TemporaryDirectory() as written:
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".compared-") as written:
         engine.save_weights(Path(written))
         return all(filecmp.cmp(folder / file, Path(written) / file, shallow=False) for file in committed)
 

@@ -189,7 +189,8 @@ def join_resent(records: list[int], observations: Sequence[Observation], groups:
 
     The proxy was killed between the first record and its answer: the agent has seen the second alone. Each record is
     taken once. Requests of a run with a seed have the same tokens when they are sent again; two records with different
-    tokens stay two calls, because equal requests may be made at once.
+    tokens stay two calls, because equal requests may be made at once. So do two where failed calls between them account
+    for each earlier try.
 
     Args:
         records: the proxy's records, each once.
@@ -197,18 +198,21 @@ def join_resent(records: list[int], observations: Sequence[Observation], groups:
     Returns:
         The proxy's records, each call once.
     """
-    if not any(observations[index].read.is_resent for index in records):
+    if not any(observations[index].read.resend_count > 0 for index in records):
         return records  # so that token ids, which are long, are not hashed
     calls: list[int] = []
+    failed: list[int] = []
     free: dict[tuple[TokenIds, int], list[int]] = {}
     for index in records:
         read, token_ids = observations[index].read, observations[index].token_ids
         same = [] if token_ids is None else free.setdefault((token_ids, read.choice_index), [])
-        if read.is_resent and same:
+        if same and len(failed) - bisect_right(failed, same[-1]) < read.resend_count:
             groups.union(same.pop(), index, both_recorded=True)
         else:
             calls.append(index)
         same.append(index)
+        if read.failure is not None:
+            failed.append(index)
     return calls
 
 

@@ -25,7 +25,7 @@ class ReadCall:
         problem: a value was there but unusable (say, text among the token ids); ``detail`` says which and how.
         is_request: it is the request that a library made for the call of the LLM span around it, if there is one: the
             two are one call, though the library may give it an id of its own.
-        is_resent: the client made the request before, and had no answer.
+        resend_count: how many times the client made the request before, and had no answer.
         policy_version_runs: which version sampled which tokens, where there were several.
         images: files of the images in the prompt, in their order.
         resources_id: version of the resources whose weights answered.
@@ -46,7 +46,7 @@ class ReadCall:
     problem: DropReason | None = None
     detail: str = ""
     is_request: bool = False
-    is_resent: bool = False
+    resend_count: int = 0
     sources: dict[str, str] | None = None
     policy_version_runs: tuple[PolicyVersionRun, ...] = ()
     images: tuple[bytes, ...] = ()

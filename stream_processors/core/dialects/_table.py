@@ -51,6 +51,7 @@ def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
     reason = DropReason.IMAGE_NOT_RECORDED if problem else None
     if span.attributes.get(OPERATION) == EMBEDDINGS:
         reason, problem = DropReason.EMPTY_RESPONSE, "an embedding is computed, and no token sampled"
+    resent = span.attributes.get(RESEND_COUNT)
     version = runs[0].policy_version if runs and call.policy_version is None else call.policy_version
     return ReadCall(
         PROXY if status is not None or failure is not None else RECORDED,
@@ -65,7 +66,7 @@ def read_recorded(span: SpanRecord, call: LlmCall) -> ReadCall:
         failure,
         reason,
         problem,
-        is_resent=bool(span.attributes.get(RESEND_COUNT)),
+        resend_count=resent if type(resent) is int else 0,
         policy_version_runs=runs,
         images=images,
         resources_id=call.resources_id,

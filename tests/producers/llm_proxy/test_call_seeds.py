@@ -71,6 +71,13 @@ def test_a_retry_and_the_call_after_one_that_failed_have_the_seed_of_the_first()
     assert second != first
     seeds.give_back(second)
     assert seeds.draw(7, caller(), asked()) == second
+    seeds.give_back(second)
+    assert seeds.draw(7, caller(), asked(), is_retry=True) == second, "of two the one that failed comes again"
+    seeds.give_back(second)
+    seeds.give_back(second)
+    third = [seeds.draw(7, caller(), asked(), is_retry=again) for again in (True, False)]
+    assert third[0] == second
+    assert third[1] not in (None, first, second)
 
 
 def test_ids_that_servers_draw_at_random_count_by_their_order() -> None:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
-from lightstream.store_views.judges import JudgeModel, model
+from lightstream.store_views.judges import JudgeModel, UnreadableVerdictError, model
 from lightstream.store_views.judges.model import BudgetSpentError, StoppedError
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
 
@@ -51,15 +51,15 @@ def test_a_question_is_asked_until_it_is_answered_and_then_never_again(
     failures = iter([*(Response("later", status, headers={"retry-after": "0"}) for status in sorted(model.PASSING))])
     server.answer = lambda _: next(failures, None) or completion(usage={"total_tokens": TOKENS})
     asked = judge(url, tmp_path)
-    assert (asked.ask(QUESTION), asked.questions, asked.tokens) == ("aa", 1, TOKENS)
+    assert (asked.ask(QUESTION, str), asked.questions, asked.tokens) == ("aa", 1, TOKENS)
     assert len(server.asked) == len(model.PASSING) + 1
     assert len({headers["idempotency-key"] for headers in server.headers}) == 1
     assert server.headers[0]["authorization"] == "Bearer secret"
     asked.close()
     again = judge(url, tmp_path)  # another process, later
-    assert (again.ask(QUESTION), again.questions, again.tokens) == ("aa", 0, 0)
+    assert (again.ask(QUESTION, str), again.questions, again.tokens) == ("aa", 0, 0)
     assert len(server.asked) == len(model.PASSING) + 1
-    again.ask(QUESTION, number=1)
+    again.ask(QUESTION, str, number=1)
     assert len(server.asked) == len(model.PASSING) + 2, "the same words once more"
     again.close()
 
@@ -74,17 +74,39 @@ def test_what_does_not_pass_is_an_error_with_the_server_s_words(
     server.answer = lambda _: answer
     asked = judge(url, tmp_path)
     with pytest.raises(SettingsError, match="judge"):
-        asked.ask(QUESTION)
+        asked.ask(QUESTION, str)
+    asked.close()
+
+
+@pytest.mark.parametrize(("status", "times"), [(400, 1), (413, 1), (422, 1), (500, model.ERRORS_MAX)])
+def test_one_question_that_the_server_refuses_or_fails_at_has_no_verdict(
+    server: ScriptedUpstream, url: str, tmp_path: Path, status: int, times: int
+) -> None:
+    server.answer = lambda _: Response("too long", status)
+    asked = judge(url, tmp_path)
+    with pytest.raises(UnreadableVerdictError, match=f"{status}: too long"):
+        asked.ask(QUESTION, str)
+    assert len(server.asked) == times
+    asked.close()
+
+
+def test_an_answer_that_cannot_be_read_is_not_kept(server: ScriptedUpstream, url: str, tmp_path: Path) -> None:
+    asked = judge(url, tmp_path)
+    with pytest.raises(ValueError, match="aa"):
+        asked.ask(QUESTION, float)
+    server.answer = lambda _: completion(choices=[{"index": 0, "message": {"content": "0.5"}}])
+    assert asked.ask(QUESTION, float) == asked.ask(QUESTION, float) == 0.5
+    assert len(server.asked) == 2
     asked.close()
 
 
 def test_a_spent_budget_ends_it(server: ScriptedUpstream, url: str, tmp_path: Path) -> None:
     asked = judge(url, tmp_path, tokens_max=TOKENS + 1)
-    asked.ask(QUESTION)
-    asked.ask([{"role": "user", "content": "and this?"}])
+    asked.ask(QUESTION, str)
+    asked.ask([{"role": "user", "content": "and this?"}], str)
     with pytest.raises(BudgetSpentError, match="60 of 31 tokens"):
-        asked.ask([{"role": "user", "content": "and that?"}])
-    assert asked.ask(QUESTION) == "aa", "what is known costs nothing"
+        asked.ask([{"role": "user", "content": "and that?"}], str)
+    assert asked.ask(QUESTION, str) == "aa", "what is known costs nothing"
     assert len(server.asked) == 2
     asked.close()
 
@@ -99,7 +121,7 @@ def test_waiting_ends_with_the_process(server: ScriptedUpstream, url: str, tmp_p
     server.answer = fail
     asked = judge(url, tmp_path, stopping=stopping)
     with pytest.raises(StoppedError):
-        asked.ask(QUESTION)
+        asked.ask(QUESTION, str)
     asked.close()
 
 
@@ -108,7 +130,7 @@ def test_a_rate_spreads_the_questions(url: str, tmp_path: Path, monkeypatch: pyt
     waits: list[float] = []
     monkeypatch.setattr(asked, "_wait", waits.append)
     for number in range(4):
-        asked.ask(QUESTION, number=number)
+        asked.ask(QUESTION, str, number=number)
     assert waits == [0.0, 2.0, 4.0, 6.0]
     asked.close()
 

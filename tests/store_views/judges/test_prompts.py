@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
-from lightstream.store_views.judges import Judged, Rubric, UnreadableVerdictError
+from lightstream.store_views.judges import Judged, Rubric, UnreadableAnswerError
 from lightstream.store_views.judges.prompts import SHOWN_CHARS_MAX, conversation_of
 
 RELATIVE = Rubric(relative=True)
 
 
 def work(rollout_id: str, answer: str, task: Any = "add 1 and 1") -> Judged:
-    return Judged(rollout_id, task, [{"role": "user", "content": str(task)}, {"role": "assistant", "content": answer}])
+    return Judged(
+        rollout_id,
+        f"{rollout_id}-a1",
+        task,
+        [{"role": "user", "content": str(task)}, {"role": "assistant", "content": answer}],
+    )
 
 
 def names_in(messages: list[dict[str, str]]) -> list[str]:
@@ -77,7 +82,7 @@ def test_the_last_object_with_a_score_counts(answer: str) -> None:
      '{"score": null}', '{"score": Infinity}', "[1]", "{" * 10_000],
 )  # fmt: skip
 def test_what_is_no_verdict(answer: str) -> None:
-    with pytest.raises(UnreadableVerdictError):
+    with pytest.raises(UnreadableAnswerError):
         Rubric().verdicts([work("r", "x")], answer)
 
 
@@ -85,7 +90,7 @@ def test_a_comparison_needs_a_score_for_each() -> None:
     works = [work("a", "1"), work("b", "2")]
     one = names_in(RELATIVE.messages(works))[0]
     for scores in ({one: 1.0}, {}, [1.0, 0.0], {"a": 1.0, "b": 0.0}):
-        with pytest.raises(UnreadableVerdictError):
+        with pytest.raises(UnreadableAnswerError):
             RELATIVE.verdicts(works, json.dumps({"scores": scores}))
 
 

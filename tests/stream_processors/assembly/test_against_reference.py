@@ -54,7 +54,7 @@ def random_span(draw: random.Random, number: int, ids: int) -> SpanRecord:
             call["response_json"] = json.dumps({"role": "assistant", "content": draw.choice("vwxyz")})
         if draw.random() < 0.1:
             call |= {"prompt_token_ids": None, "response_token_ids": None, "response_logprobs": None}
-        again = {"http.request.resend_count": 1} if draw.random() < 0.2 else {}
+        again = {"http.request.resend_count": draw.choice([1, 1, 2])} if draw.random() < 0.2 else {}
         return proxy_span(number, prompt, response, attributes=agent | again, **where, **call)
     if kind < 0.45:
         answer: dict[str, Any] = {"choices": [{"index": i, "token_ids": draw.choice([[4], [5]])} for i in (0, 1)]}

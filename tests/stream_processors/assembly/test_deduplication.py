@@ -94,17 +94,17 @@ def test_join_same_proxy_call_wants_the_same_response_and_the_same_tokens() -> N
 
 
 def test_join_resent_joins_each_request_that_was_sent_again_to_one_before_it() -> None:
-    def record(number: int, *tokens: int, again: bool = False) -> Observation:
+    def record(number: int, *tokens: int, again: int = 0) -> Observation:
         found = observed(number, proxy=True, response_id=f"r{number}", tokens=tokens)
-        found.read.is_resent = again
+        found.read.resend_count = again
         return found
 
     attempt = Attempt(
-        record(1, 4, again=True),
+        record(1, 4, again=1),
         record(2, 4),
-        record(3, 4, again=True),
-        record(4, 4, again=True),
-        record(5, 5, again=True),
+        record(3, 4, again=1),
+        record(4, 4, again=1),
+        record(5, 5, again=1),
         record(6, 5),
         observed(7, response_id="r3"),
     )
@@ -113,6 +113,13 @@ def test_join_resent_joins_each_request_that_was_sent_again_to_one_before_it() -
     records = attempt.indexes.records_by_response
     assert join_by_response_id(6, attempt.indexes, records, attempt.groups)
     assert attempt.joined() == [[0], [1, 2, 3, 6], [4], [5]], "the agent's span quotes the answer that it saw"
+
+    refused = observed(2, proxy=True)
+    refused.read.failure = "HTTP 503"
+    assert Attempt(record(1, 4), refused, record(3, 4, again=1)).joined() == [[0], [1], [2]], (
+        "the refused one came again"
+    )
+    assert Attempt(record(1, 4), refused, record(3, 4, again=2)).joined() == [[0, 2], [1]]
 
 
 def test_join_by_response_id_takes_the_last_record_before_the_span() -> None:

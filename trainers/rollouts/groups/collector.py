@@ -117,7 +117,7 @@ class GroupCollector:
         run_id: only trajectories of this run count.
         settled: what earlier steps consumed and skipped; what is taken and skipped here is added at once.
         modes: which trajectories to collect.
-        awaited: names of rewards that a rollout needs, unless it failed.
+        awaited: names of rewards that a rollout needs, unless it failed or has no call that can train.
     """
 
     def __init__(
@@ -195,8 +195,12 @@ class GroupCollector:
         Raises:
             KeyError: none of it is here.
         """
+        awaiting = self._pending[group_id].awaiting
+        offsets = self._pending[group_id].first_offsets
         group = self._take(group_id)
         self._skip(group_id)
+        if awaiting:  # for take_skipped
+            self._pending[group_id] = _Pending(len(awaiting), awaiting, offsets)
         return group
 
     def take_skipped(self) -> SkippedGroups:
@@ -233,15 +237,19 @@ class GroupCollector:
         pending = self._pending.get(group_id)
         if pending is None:
             pending = self._pending[group_id] = _Pending(max(1, trajectory.group_size))
-        known = pending.members.get(trajectory.rollout_id)
+        rollout_id = trajectory.rollout_id
+        known = pending.members.get(rollout_id) or pending.awaiting.get(rollout_id)
         if known is not None and _age(trajectory) <= _age(known):
             return Arrival.DUPLICATE
         pending.first_offsets.setdefault(partition, offset)
         if self._lacks_reward(trajectory) and not is_skipped:
-            pending.awaiting[trajectory.rollout_id] = trajectory
+            if pending.members.pop(rollout_id, None) is not None:  # the rollout was put back into the queue
+                self._complete.pop(group_id, None)
+            pending.awaiting[rollout_id] = trajectory
             return Arrival.AWAITS_REWARD
-        pending.awaiting.pop(trajectory.rollout_id, None)
-        pending.members[trajectory.rollout_id] = trajectory
+        known = pending.members.get(rollout_id)
+        pending.awaiting.pop(rollout_id, None)
+        pending.members[rollout_id] = trajectory
         if is_skipped:
             return Arrival.GROUP_SKIPPED
         if len(pending.members) >= pending.group_size:
@@ -249,8 +257,8 @@ class GroupCollector:
         return Arrival.COUNTED if known is None else Arrival.REPLACED
 
     def _lacks_reward(self, trajectory: Trajectory) -> bool:
-        if not self._awaited or trajectory.status is not AttemptStatus.SUCCEEDED:
-            return False
+        if not self._awaited or trajectory.status is not AttemptStatus.SUCCEEDED or not trajectory.triplets:
+            return False  # without triplets nothing of it trains
         return not self._awaited.issubset(reward.name for reward in trajectory.rewards)
 
     def _take(self, group_id: str) -> Group:

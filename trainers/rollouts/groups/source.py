@@ -283,7 +283,8 @@ class LoggedGroups:
             collector = self._validation
         else:
             return
-        if collector.add(trajectory, logged.partition, logged.offset) is Arrival.COUNTED:
+        arrival = collector.add(trajectory, logged.partition, logged.offset)
+        if arrival in (Arrival.COUNTED, Arrival.AWAITS_REWARD):
             self._deadlines.came(group_id, time.monotonic())
 
     def _read_to_the_end(self) -> None:
@@ -308,7 +309,7 @@ class LoggedGroups:
     def _say_if_quiet(self, missing: Mapping[str, int]) -> None:
         if quiet_s := self._patience.is_over(time.monotonic()):
             what = groups_line(missing) if missing else f"no trajectory of run {self._run_id!r} has come"
-            if waiting := sum(self._train.awaiting(missing).values()):
+            if waiting := sum(sum(one.awaiting(missing).values()) for one in (self._train, self._validation)):
                 names = ", ".join(map(repr, sorted(self._awaited)))
                 what += f"; {waiting} rollouts have ended and lack the reward {names}. Is its judge running?"
             self._progress.say(f"Waiting; nothing has come for {quiet_s:.0f} s: {what}. {self._rollouts()}")

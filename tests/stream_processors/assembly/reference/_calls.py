@@ -42,8 +42,9 @@ def sets_of(observations: list[Observation], parents: dict[Id, Id], result: Expe
     unanswered: list[Observation] = []
     for s in quotable:
         sent_before = [p for p in unanswered if p.content is not None and p.content == s.content]
-        sent_before = [p for p in sent_before if s.resent and p.choice == s.choice]
-        if sent_before:
+        sent_before = [p for p in sent_before if p.choice == s.choice]
+        after = [q for q in quotable if sent_before and sent_before[-1].offset < q.offset < s.offset and q.failed]
+        if sent_before and len(after) < s.resent:
             unite(sent_before[-1], s, proxies=True)
             unanswered = [p for p in unanswered if p is not sent_before[-1]]
         else:

@@ -27,7 +27,7 @@ class Observation:
     logprobs: list[float] | None
     failed: bool
     version: int | None
-    resent: bool = False
+    resent: int = 0
 
     @property
     def id(self) -> Id:

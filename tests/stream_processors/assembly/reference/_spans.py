@@ -30,7 +30,7 @@ def observations_in(span: SpanRecord, offset: int) -> list[Observation]:
             logprobs=logprobs,
             failed=failed,
             version=call.policy_version,
-            resent="http.request.resend_count" in at,
+            resent=at.get("http.request.resend_count", 0),
         )
         return [found]
     if "output.value" in at:
