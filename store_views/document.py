@@ -37,9 +37,9 @@ calls DuckDB's functions, but for those that change something, wait, or look int
 `query_id`, which the answer has in the header `x-lightstream-query-id`. A client that hangs up cancels its statement.
 Statements wait only for others of their lane (header `x-lightstream-lane`: `stores`, `dashboard`, or `others`); where
 too many wait, the answer is 503. A statement that does not stop within 2 s of its time limit, or fills the memory,
-ends the view, which `lightstream up` starts again; for ten minutes it is refused. What may be ended like that is better
-asked of a view of its own, with its own file and port: `lightstream view --name bi`. With `LIGHTSTREAM_SQL_VIEW=true`
-the lane `others` and Flight SQL are answered by such a view, at the addresses that they have anyway.
+ends the view, which `lightstream up` starts again; for ten minutes it is refused. Run risky statements in a second
+view, with its own file and port: `lightstream view --name bi`. With `LIGHTSTREAM_SQL_VIEW=true` a second view answers
+the lane `others` and Flight SQL, at their usual addresses.
 
 In a notebook, after `from lightstream.store_views import view`,
 `view().sql("FROM rollouts WHERE run_id = $run", run="mine")` gives an Arrow table, `.pl(…)` and `.df(…)` a frame of
