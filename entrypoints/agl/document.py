@@ -201,6 +201,41 @@ BEHAVIOUR = (
         "the server answers 500 for a missing item",
         "404",
     ),
+    (
+        "adapters: a reward goes to the call that ended before it by the clock",
+        "to its linked call, else by log order (`sequence_id`, else the given order)",
+    ),
+    (
+        "adapters: a call without a response id that repair moved under another is dropped",
+        "both stay: original nesting counts",
+    ),
+    (
+        "adapters: names and plain attributes identify spans",
+        "token ids are read in every dialect; a call's missing ids come from another span of it",
+    ),
+    (
+        "adapters: a nested span without a response id is always dropped",
+        "dropped if it adds nothing, or has the same tokens",
+    ),
+    (
+        "adapters: an empty LLM span around other calls is a triplet",
+        "it is not",
+    ),
+    (
+        "adapters: one choice of a span",
+        "a triplet for each choice, with `choice_index` in its metadata",
+    ),
+    (
+        "adapters: repeated spans, cycles, missing times, deep trees, malformed rewards break or vanish",
+        "[each costs its own row](training-data.md#bad-input)",
+    ),
+    (
+        "adapters: `TraceToMessages` reads `gen_ai.prompt.*`",
+        (
+            "also other conventions, on attributes and in events: OpenInference, Weave, Langfuse, MLflow, Vercel,"
+            " Pydantic AI, LiteLLM; each call's messages once"
+        ),
+    ),
 )
 """Agent Lightning's behaviour -> ours."""
 
