@@ -18,6 +18,25 @@ HEAD = """# Agent Lightning's names
 Every public name of agentlightning 0.3.0 and what it is here. Version 1.0 has another interface, which this is not.
 Written by `python -m lightstream.agl.document`; do not edit. Some things
 [behave differently](#what-behaves-differently).
+
+Change the import to `import lightstream.agl as agl`, and an agent for Agent Lightning 0.3 runs. Dotted paths exist too
+(`lightstream.agl.emitter`, `.semconv`, `.store`, `.tracer`, `.types`, `.utils.otel`, …). A missing name raises and
+names the nearest.
+
+```python
+agl.Trainer(initial_resources={"prompt": template}).dev(agent, tasks)  # in this process and in memory: no services
+
+
+@agl.algo
+async def best_prompt(*, store, train_dataset, adapter, initial_resources): ...
+
+
+agl.Trainer(algorithm=best_prompt, n_runners=4, store=store).fit(agent, tasks)  # by default the store on Kafka
+
+runner = agl.LitAgentRunner()
+with runner.run_context(agent=agent, store=agl.InMemoryLightningStore()):
+    rollout = await runner.step(task, resources={"prompt": template})  # raises what the agent raised
+```
 """
 
 FLAT_HEAD = """
