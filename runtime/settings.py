@@ -302,7 +302,7 @@ class Settings(BaseSettings):
     proxy_url: str | None = Field(
         None,
         description="URL of the LLM proxy, which a training hands to its agents. Unset: the address that the proxy "
-        "wrote to this data folder; a training with another data folder must set this. Runners need it nowhere.",
+        "wrote to this data folder; a training with another data folder must set this. Runners do not.",
     )
     store_url: str | None = Field(
         None,
