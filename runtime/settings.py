@@ -174,7 +174,11 @@ class Settings(BaseSettings):
         "`min.insync.replicas=2, spans:compression.type=zstd`; `name=` leaves one of ours out (docs/operations.md).",
     )
     record_bytes_max: int = Field(
-        32 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024, description="Largest Kafka record."
+        32 * 1024 * 1024,
+        ge=1024 * 1024,
+        le=1024 * 1024 * 1024,
+        description="Largest Kafka record that we write, and `max.message.bytes` of our topics unless `topic_config` "
+        "names another. On a cluster, lower it to the cluster's limit.",
     )
     send_buffer_bytes_max: int = Field(
         256 * 1024 * 1024, ge=1024 * 1024, description="Memory that a process uses for records on their way to Kafka."
@@ -290,11 +294,25 @@ class Settings(BaseSettings):
     ready_lag_records_max: int = Field(
         100_000, ge=0, description="Records by which view and worker may lag behind the log and count as ready."
     )
-    view_url: str | None = Field(None, description="URL of a view server elsewhere; unset means the announced one.")
-    proxy_url: str | None = Field(None, description="URL of an LLM proxy elsewhere; unset means the announced one.")
-    store_url: str | None = Field(None, description="URL of a store server elsewhere; unset means the announced one.")
+    view_url: str | None = Field(
+        None,
+        description="URL of the view. Unset: the address that the view wrote to this data folder; other machines must "
+        "set this.",
+    )
+    proxy_url: str | None = Field(
+        None,
+        description="URL of the LLM proxy, which a training hands to its agents. Unset: the address that the proxy "
+        "wrote to this data folder; a training with another data folder must set this. Runners do not.",
+    )
+    store_url: str | None = Field(
+        None,
+        description="URL of the store's server, for `LightningStoreClient`. Unset: the address that it wrote to this "
+        "data folder; other machines must set this.",
+    )
     gateway_url: str | None = Field(
-        None, description="OTLP/HTTP URL of a gateway elsewhere; unset means the announced one."
+        None,
+        description="OTLP/HTTP URL of the gateway. Unset: the address that it wrote to this data folder; other "
+        "machines must set this.",
     )
 
     # --- LLM proxy
@@ -480,7 +498,9 @@ class Settings(BaseSettings):
         "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="Where the policy runs: auto, cpu, cuda or cuda:N."
     )
     policy_dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="Number format of the policy's weights; log-probabilities are float32 always."
+        "float32",
+        description="Number format of the policy's weights, the same as `VERL(dtype=...)`; log-probabilities are "
+        "float32 always.",
     )
     policy_threads: int = Field(1, ge=1, le=256, description="CPU threads that the policy's arithmetic may use.")
     policy_batch_window_ms: float = Field(

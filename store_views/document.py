@@ -37,9 +37,9 @@ calls DuckDB's functions, but for those that change something, wait, or look int
 `query_id`, which the answer has in the header `x-lightstream-query-id`. A client that hangs up cancels its statement.
 Statements wait only for others of their lane (header `x-lightstream-lane`: `stores`, `dashboard`, or `others`); where
 too many wait, the answer is 503. A statement that does not stop within 2 s of its time limit, or fills the memory,
-ends the view, which `lightstream up` starts again; for ten minutes it is refused. What may be ended like that is better
-asked of a view of its own, with its own file and port: `lightstream view --name bi`. With `LIGHTSTREAM_SQL_VIEW=true`
-the lane `others` and Flight SQL are answered by such a view, at the addresses that they have anyway.
+ends the view, which `lightstream up` starts again; for ten minutes it is refused. Run risky statements in a second
+view, with its own file and port: `lightstream view --name bi`. With `LIGHTSTREAM_SQL_VIEW=true` a second view answers
+the lane `others` and Flight SQL, at their usual addresses.
 
 In a notebook, after `from lightstream.store_views import view`,
 `view().sql("FROM rollouts WHERE run_id = $run", run="mine")` gives an Arrow table, `.pl(…)` and `.df(…)` a frame of
@@ -80,6 +80,38 @@ is the same in a notebook; `{"sql": ":stuck", "params": {"run": "my-run"}}` is o
 """
 
 
+STEP_METRICS: Mapping[str, str] = {
+    "rewards": (
+        "`reward/mean`, `reward/std`, `reward/baseline` (greedy rollouts), `reward/mean/<data source>` (tasks"
+        " with a `data_source`)"
+    ),
+    "batch": (
+        "`groups/without_signal`, `groups/skipped`, `groups/refilled`, `batch/excluded_<reason>`, "
+        "`response_tokens/mean`, `turns/mean`"
+    ),
+    "actor": (
+        "`actor/entropy`, `actor/ppo_kl`, `actor/pg_clipfrac`, `actor/ratio_mean`, `actor/kl_loss`, "
+        "`actor/reward_kl_penalty` (mean over tokens), `grad_norm`, `lr`"
+    ),
+    "critic": (
+        "`critic/vf_loss`, `critic/vf_clipfrac`, `critic/vf_explained_var`, `critic/values/mean`, "
+        "`critic/returns/mean`, `critic/grad_norm`, `critic/lr`"
+    ),
+    "actor against sampler": "`logprob_diff_max`, `logprob_diff_mean`, `logprob_k3`",
+    "old policies": (
+        "`staleness/<versions>`, `correction/ess`, `correction/weight_mean`, `correction/weight_max`, "
+        "`correction/cut`, `correction/rejected`"
+    ),
+    "work": "`tokens/computed`, `tokens/padded`, `tokens_per_second/update`",
+    "time": (
+        "`seconds/rollout` (mean attempt), `seconds/collect`, `seconds/update`, `seconds/swap` (until the "
+        "server lists the version), `seconds/checkpoint`, `seconds/validation`"
+    ),
+    "validation": "`validation/reward_mean`, `validation/pass@<k>`, `validation/groups_skipped`",
+}
+"""Of the map `metrics` in `training_steps`: group -> metrics, as engines and the loop name them."""
+
+
 def tables_as_markdown() -> str:
     """Every view and raw table with its columns, as DuckDB itself describes them, and their meanings.
 
@@ -107,6 +139,10 @@ def tables_as_markdown() -> str:
     parts += [_section(table.name, table.doc, by_table[table.name]) for table in RAW_TABLES]
     parts += [_section(table.name, table.doc, by_table[table.name]) for table in KEPT_TABLES]
     parts += [_section("offsets", OFFSETS_DOC, by_table["offsets"])]
+    parts += [
+        "\n## Metrics of a step\n\nIn the map `metrics` of `training_steps`:\n\n| group | metrics |\n|---|---|\n",
+        *(f"| {group} | {metrics} |\n" for group, metrics in STEP_METRICS.items()),
+    ]
     parts += [
         "\n## Reasons\n\nIn `dropped`, and of LLM calls that are not in a triplet:\n\n",
         _meanings(DROP_MEANINGS),

@@ -16,7 +16,27 @@ __all__ = ["names_as_markdown"]
 HEAD = """# Agent Lightning's names
 
 Every public name of agentlightning 0.3.0 and what it is here. Version 1.0 has another interface, which this is not.
-Written by `python -m lightstream.agl.document`; do not edit. [tracing.md](tracing.md) lists what behaves differently.
+Written by `python -m lightstream.agl.document`; do not edit. Some things
+[behave differently](#what-behaves-differently).
+
+Change the import to `import lightstream.agl as agl`, and an agent for Agent Lightning 0.3 runs. Dotted paths exist too
+(`lightstream.agl.emitter`, `.semconv`, `.store`, `.tracer`, `.types`, `.utils.otel`, …). A missing name raises and
+names the nearest.
+
+```python
+agl.Trainer(initial_resources={"prompt": template}).dev(agent, tasks)  # in this process and in memory: no services
+
+
+@agl.algo
+async def best_prompt(*, store, train_dataset, adapter, initial_resources): ...
+
+
+agl.Trainer(algorithm=best_prompt, n_runners=4, store=store).fit(agent, tasks)  # by default the store on Kafka
+
+runner = agl.LitAgentRunner()
+with runner.run_context(agent=agent, store=agl.InMemoryLightningStore()):
+    rollout = await runner.step(task, resources={"prompt": template})  # raises what the agent raised
+```
 """
 
 FLAT_HEAD = """
@@ -74,7 +94,7 @@ import; each must end with 0. Models are a scripted server.
 
 ## What remains different
 
-[tracing.md](tracing.md) has the table of behaviours. Of names and options:
+Of names and options:
 
 - `agl store --backend mongo`, `--n-workers 2`: a store that lasts is on Kafka (`--backend kafka`), and one process
   serves.
@@ -91,6 +111,152 @@ import; each must end with 0. Models are a scripted server.
 - `LLMProxy(callbacks=...)` of one's own, middlewares and several workers are refused: a call's record must be durable
   before its answer goes out.
 """
+
+BEHAVIOUR_HEAD = """
+## What behaves differently
+
+| there | here |
+|---|---|
+"""
+
+BEHAVIOUR = (
+    (
+        "`Trainer` runs Runners as processes (`cs`), rollouts in memory",
+        (
+            "`fit` uses threads (processes with `VERL`) and rollouts on Kafka; `dev`, or no Kafka: in memory. "
+            '`strategy="cs"`, `store=InMemoryLightningStore()` as there. With `main_thread="runner"` (or '
+            "`main_process`) the Runner ends with the algorithm"
+        ),
+    ),
+    (
+        "`VERL(config)` takes all of verl's keys",
+        (
+            "[each](#verlconfig) is an option, has no effect (logged), or is refused with the reason. "
+            "`VERL(model=…, steps=…)` takes ours"
+        ),
+    ),
+    (
+        "a `Trainer` with `VERL` takes `adapter`, `llm_proxy`, `strategy`, `max_rollouts`",
+        (
+            "`adapter`'s `agent_match` and `reward_match` become `Trainer(assembly=...)`, `tracer` is a class or "
+            "a function; the others are refused with the replacement"
+        ),
+    ),
+    (
+        "a rollout without a limit may run for ever",
+        (
+            "so with a `RolloutConfig()` of `lightstream.agl`; otherwise `LIGHTSTREAM_ROLLOUT_TIMEOUT_S` (600) "
+            "and `LIGHTSTREAM_ROLLOUT_UNRESPONSIVE_S` (60) hold (in memory `limits=Limits(…)`); ten years mean no"
+            " limit"
+        ),
+    ),
+    (
+        "`LegacyAgentRunner` reports a failed task as empty, and skips one whose resources are gone",
+        "both are reported as failed",
+    ),
+    (
+        (
+            '`LitAgentRunner(heartbeat_include_gpu=True)`, `heartbeat_launch_mode="thread"`, `Trainer(dev=True)`,'
+            " `daemon=False`"
+        ),
+        "raise, with the replacement",
+    ),
+    (
+        "AgentOps' tracer by default",
+        "`OtelTracer`",
+    ),
+    (
+        "`APO` forgets a stopped search",
+        "[it continues](prompts.md), and asks no model twice",
+    ),
+    (
+        "metrics at `/v1/prometheus`; a `tracker` of the store counts collections, HTTP and rollouts too",
+        "`/metrics` of every server; a `tracker` counts the store's calls",
+    ),
+    (
+        "an agent's synchronous method stops the Runner's loop",
+        "it runs in a thread",
+    ),
+    (
+        "a hook that raises is logged",
+        "it fails the attempt (`on_rollout_end` is logged); hooks may omit `outcome` and `spans`",
+    ),
+    (
+        "a finished rollout or attempt may get any status",
+        (
+            "`start_attempt` and `update_rollout` give the rollout one more attempt; trained data stays. Other "
+            "calls raise or change nothing: a late report never ends a retry"
+        ),
+    ),
+    (
+        "a span of a silent attempt whose rollout failed sets the attempt running",
+        "it stays `unresponsive`; with a retry left it runs again",
+    ),
+    (
+        '`update_rollout` of an unknown rollout: "Item does not exist …"',
+        '"Rollout … not found", as other calls',
+    ),
+    (
+        "retries wait after other rollouts",
+        "before them: first enqueued, first served",
+    ),
+    (
+        "`get_next_span_sequence_id` of an unknown rollout gives 1",
+        "it raises, as its description says",
+    ),
+    (
+        "a caller gets the store's own object",
+        "a copy",
+    ),
+    (
+        "old spans are evicted; `InMemoryLightningStore(eviction_…)`",
+        "none are; such arguments raise, no `…_bytes` in `statistics()`",
+    ),
+    (
+        "`launch_mode`, `n_workers` of the store's server, `num_workers` of the proxy",
+        "a thread serves; other values raise",
+    ),
+    (
+        "the server answers 500 for a missing item",
+        "404",
+    ),
+    (
+        "adapters: a reward goes to the call that ended before it by the clock",
+        "to its linked call, else by log order (`sequence_id`, else the given order)",
+    ),
+    (
+        "adapters: a call without a response id that repair moved under another is dropped",
+        "both stay: original nesting counts",
+    ),
+    (
+        "adapters: names and plain attributes identify spans",
+        "token ids are read in every dialect; a call's missing ids come from another span of it",
+    ),
+    (
+        "adapters: a nested span without a response id is always dropped",
+        "dropped if it adds nothing, or has the same tokens",
+    ),
+    (
+        "adapters: an empty LLM span around other calls is a triplet",
+        "it is not",
+    ),
+    (
+        "adapters: one choice of a span",
+        "a triplet for each choice, with `choice_index` in its metadata",
+    ),
+    (
+        "adapters: repeated spans, cycles, missing times, deep trees, malformed rewards break or vanish",
+        "[each costs its own row](training-data.md#bad-input)",
+    ),
+    (
+        "adapters: `TraceToMessages` reads `gen_ai.prompt.*`",
+        (
+            "also other conventions, on attributes and in events: OpenInference, Weave, Langfuse, MLflow, Vercel,"
+            " Pydantic AI, LiteLLM; each call's messages once"
+        ),
+    ),
+)
+"""Agent Lightning's behaviour -> ours."""
 
 EXAMPLES_HEAD = """
 ### In the configurations of its examples
@@ -111,8 +277,9 @@ def names_as_markdown() -> str:
     """
     flat = "".join(f"| `{name}` | {_flat_state(name)} |\n" for name in sorted(PUBLIC, key=str.lower))
     dotted = "".join(_module_row(path, names.split()) for path, names in sorted(MODULES.items()))
+    behaviour = BEHAVIOUR_HEAD + "".join(f"| {there} | {here} |\n" for there, here in BEHAVIOUR)
     config = CONFIG_HEAD + _config_rows() + EXAMPLES_HEAD + _example_rows()
-    return HEAD + FLAT_HEAD + flat + PROGRAMS + config + DOTTED_HEAD + dotted
+    return HEAD + FLAT_HEAD + flat + PROGRAMS + behaviour + config + DOTTED_HEAD + dotted
 
 
 def _flat_state(name: str) -> str:

@@ -1,4 +1,6 @@
--- Rollouts that have not ended and gave no sign of life for a while, the quietest first.
+-- Rollouts that have not ended and gave no sign of life for a while, the quietest first. `status` is the rollout's,
+-- `attempt_count` counts its attempts, `worker_id` is the Runner of the last one (empty: none took it). `last_sign_at`
+-- is the last heartbeat, else the last change, and `quiet_seconds` the time since then.
 -- $run: only this run.
 -- $seconds = 60: how long they have been quiet at least.
 -- $limit = 100: how many rows.

@@ -61,94 +61,99 @@ class LoopOptions:
 
     steps: int = option(
         0,
-        "sizes; `epochs`, in place of `steps`, are passes over the tasks",
+        "number of steps; give `steps` or `epochs`",
         verl="trainer.total_training_steps",
         least=0,
     )
     epochs: int | None = option(
         None,
+        "passes over the tasks, in place of `steps`",
         verl="trainer.total_epochs",
     )
     tasks_per_step: int = option(
         8,
+        "tasks of a step; each is one group",
         verl="data.train_batch_size",
         least=1,
     )
     rollouts_per_task: int = option(
         8,
+        "rollouts of each task: the size of a group",
         verl="actor_rollout_ref.rollout.n",
         least=1,
     )
     steps_ahead: int = option(
         0,
-        "with k, rollouts run beside the update: no more than those of k + n steps are consumed or in "
-        "progress while step n is made, and none is of a policy more than k versions old; a call with "
-        "a token of an older policy, or of an unknown one, has no weight",
+        "with k, rollouts for step n + k start while step n is made. Tokens more than k versions old, or of "
+        "an unknown version, do not train",
         least=0,
     )
     stale: Literal["wait", "drop"] = option(
         "wait",
-        "a step waits for groups that would be too old in the next one; `drop` gives them up and asks "
-        "for others, with `over_sampling` so many groups more in progress: quicker where a few "
-        "rollouts take long, but what takes long is then trained on less",
+        "`wait`: every group trains, and a step waits for groups that would be too old in the next one. "
+        "`drop` gives these up and enqueues others. It is quicker where a few rollouts take long, but long "
+        "tasks then train less",
         choices=("wait", "drop"),
     )
     over_sampling: int = option(
         0,
+        'with `stale="drop"`: extra groups in progress',
         least=0,
         rules=(needs("stale", "drop", why="so that the groups of a step are waited for"),),
     )
     group_min: int | None = option(
         None,
-        "a group whose time is over is taken with at least so many rollouts (else skipped); a shorter "
-        "time, in seconds without a rollout of it or of one before it",
+        "at its deadline, a group trains if it has at least this many rollouts; otherwise the step skips it. "
+        "none: it needs all",
     )
     group_deadline_s: float | None = option(
         None,
+        "seconds without progress until that deadline: no new rollout of the group, or of an earlier one. "
+        "none: `timeout_seconds` times `max_attempts`, plus 120",
         above=0.0,
     )
     refill_silent_groups: int = option(
         0,
-        "so many groups of a step that have one reward each are replaced by groups of other tasks",
+        "groups of a step that groups of other tasks may replace, because all their rewards are equal",
         least=0,
         rules=REFILL_RULES,
     )
     advantage: Advantage = option(
         "grpo",
-        "`group_mean`: not divided by the standard deviation; `dr_grpo`: nor is the loss by lengths; "
-        "`rloo`; `remax`: the reward less that of a greedy rollout (temperature 0) of the same task, "
-        "one more for each task, which is not trained on (mode `test`; an agent's "
-        "`validation_rollout`, if it has one, makes it); `reinforce`: the reward itself; "
-        "`reinforce_plus_plus`, and with the group's mean as a baseline "
-        "`reinforce_plus_plus_baseline`: whitened over the tokens of the step; `gae`: PPO with a "
-        "critic ([below](#ppo-with-a-critic))",
+        "`grpo`: the reward minus the group's mean, divided by its standard deviation. `group_mean`: not "
+        "divided. `dr_grpo`: the same, and the loss is not divided by lengths. `rloo`: the reward minus the "
+        "mean of the group's other rewards. `remax`: the reward minus that of one more, greedy rollout of the"
+        " task (temperature 0, mode `test`), which does not train; an agent's `validation_rollout`, if it has"
+        " one, makes it. `reinforce`: the reward itself. `reinforce_plus_plus`: the reward, whitened over the"
+        " tokens of the step. `reinforce_plus_plus_baseline`: the same after subtracting the group's mean. "
+        "`gae`: PPO with a critic ([below](#ppo-with-a-critic))",
     )
     advantage_per: AdvantagePer = option(
         "rollout",
-        "`turn`: each call has the reward that credit assignment gave it, compared with the calls of "
-        "the same number in the group",
+        "`rollout`: all calls of a rollout share one advantage. `turn`: each call has the reward that credit "
+        "assignment gave it, compared with the calls of the same number in the group",
     )
     reward_missing: MissingReward = option(
         "exclude",
-        "a rollout without a reward is left out; `fill`: has this one, so that a crash can be "
-        "punished; `fail_group`: its group is left out. A failing agent leaves no reward, and an "
-        "attempt that times out is tried again (`Trainer(rollout_config=...)`): without `fill`, and "
-        "with `timeout` among its retries, a policy that crashes or loops is not punished. The first "
-        "failure of a run prints which holds",
+        "a rollout without a reward: `exclude` leaves it out, `fill` gives it `reward_fill`, `fail_group` "
+        "leaves out its group. Failures have no reward, so crashes go unpunished; use `fill`. Timeouts are "
+        "retried only if `retry_condition` has `timeout`, as by default. The first failure of a run prints "
+        "the rule",
     )
     reward_fill: float = option(
         0.0,
+        "the reward that `fill` gives",
     )
     reward_dimensions: Mapping[str, float] = option(
         dict[str, float](),
-        'names of rewards and weights (`{"correct": 1.0, "brief": 0.2}`): each is compared within the '
-        "group by itself, and the advantages are summed",
+        'names of rewards and their weights (`{"correct": 1.0, "brief": 0.2}`). Each is compared within the '
+        "group by itself; then the advantages are summed",
         shown="the one reward",
     )
     awaited_rewards: Collection[str] = option(
         (),
-        "names of rewards that a rollout needs before it trains, as a judge gives them afterwards "
-        "([judges](judges.md)). A rollout that failed does not wait",
+        "names of rewards that a successful rollout needs before it counts, in training and validation, such "
+        "as a judge's ([judges](judges.md)). Failed rollouts do not wait",
         shown="none",
     )
     entropy_coefficient: float = option(
@@ -164,46 +169,48 @@ class LoopOptions:
     )
     kl_reward_coefficient: float = option(
         0.0,
-        "what the KL of a rollout's tokens costs, taken from its reward before rewards are compared; "
-        "with `gae`, from the reward of each token",
+        "cost of the KL of a rollout's tokens, taken from its reward before rewards are compared; with `gae`,"
+        " from the reward of each token",
         least=0.0,
         finite=True,
         rules=KL_RULES,
     )
     temperature: float = option(
         1.0,
-        "of the agent's calls. `top_p`, `top_k`, `min_p` and penalties are refused: what is sampled "
-        "so has other probabilities than the policy that is trained gives it. A call that has them "
-        "all the same, or another temperature, is left out ([what may "
-        "train](contract.md#which-tokens-may-train))",
+        "of the agent's calls and of the actor. Calls at another one do not train "
+        "([rule](contract.md#which-tokens-may-train))",
         verl="actor_rollout_ref.rollout.temperature",
         above=0.0,
     )
     sampling_parameters: Mapping[str, Any] = option(
         dict[str, Any](),
+        "further parameters of the agent's calls, such as `max_tokens`. `top_p`, `top_k`, `min_p` and "
+        "penalties are refused, because they change the distribution. Calls that set them anyway do not train",
     )
     logprob_gap_max: float | None = option(
         None,
-        "a step learns nothing and is `discarded`, with its `cause`, where the log-probabilities of "
-        "actor and model server differ by more on tokens of the current version: at most in float32, "
-        "on average in bfloat16; infinity: whatever they are",
+        "largest difference of log-probabilities between actor and model server, on tokens of the current "
+        "version. Beyond it, the step learns nothing and is `discarded` with its `cause`. In float32 the "
+        "largest difference counts, in bfloat16 the mean. Infinity: no limit",
         shown="0.1",
         least=0.0,
     )
     prompt_tokens_max: int | None = option(
         None,
-        "longer calls, and those that were cut off (finish reason `length`), are left out, or with "
-        "`truncate` trained on up to there; they count in the mean of their group either way",
+        "longest prompt; see `overlong`",
         verl="data.max_prompt_length",
         least=1,
     )
     response_tokens_max: int | None = option(
         None,
+        "longest response; see `overlong`",
         verl="data.max_response_length",
         least=1,
     )
     overlong: Overlong = option(
         "exclude",
+        "`exclude`: longer calls, and calls that were cut off (finish reason `length`), do not train. "
+        "`truncate`: they train up to the limit. Both count in the mean of their group",
         choices=("exclude", "truncate"),
     )
     policies: Mapping[str, AgentPolicy] = option(
@@ -213,33 +220,32 @@ class LoopOptions:
     )
     resource_name: str = option(
         "main_llm",
-        "names of the model for the agent, and at the model server: version 7 of run `digits` is "
-        "`digits@7`. Two runs of one `served_model` are refused by the server",
+        "name of the model among the agent's resources",
     )
     served_model: str | None = option(
         None,
+        "name at the model server: version 7 of run `digits` is `digits@7`. The server refuses two runs with one name",
         shown="the run's name",
     )
     keep_checkpoints: int = option(
         4,
-        "weights of the last steps in `.lightstream/checkpoints/<run_id>`, each a Hugging Face folder",
+        "steps whose weights stay in `.lightstream/checkpoints/<run_id>`, each a Hugging Face folder",
         verl="trainer.max_actor_ckpt_to_keep",
     )
     checkpoint_every: int = option(
         10,
-        "steps from one checkpoint with the optimiser (in `.lightstream/recovery/<run_id>`) to the "
-        "next. A restart makes the steps since the last one again, from the log, with the options "
-        "that it is given",
+        "steps from one checkpoint with the optimiser (in `.lightstream/recovery/<run_id>`) to the next. A "
+        "restart makes later steps again, from the log, with the options that it is given",
         least=1,
     )
     validate_every: int = option(
         0,
-        "validation before every so many steps, the first included, and after the last; with several "
-        "samples of a task, `validation/pass@k` is measured too",
+        "steps between validations; one more comes before the first step, and one after the last. 0: none",
         least=0,
     )
     validation_samples: int = option(
         1,
+        "rollouts of each validation task; with several, `validation/pass@k` is measured too",
         verl="actor_rollout_ref.rollout.val_kwargs.n",
         least=1,
     )
@@ -255,27 +261,27 @@ class LoopOptions:
     )
     rollout_data_dir: str | Path | None = option(
         None,
-        "folders for what was generated, as text: `<step>.jsonl` for each step (of its last try), and "
-        "for each policy that was validated (`0.jsonl`: the first). A line for each call: `input`, "
-        "`output`, `score`, `step`, `group_id`, `rollout_id`, `call_index`, `task`",
+        "folder for the generated text: `<step>.jsonl` for each step (of its last try). A line for each call:"
+        " `input`, `output`, `score`, `step`, `group_id`, `rollout_id`, `call_index`, `task`",
         verl="trainer.rollout_data_dir",
     )
     validation_data_dir: str | Path | None = option(
         None,
+        "the same for each validated policy (`0.jsonl`: the first)",
         verl="trainer.validation_data_dir",
     )
     steps_without_signal_max: int = option(
         3,
-        "so many steps in a row of which nothing could be trained on end the run; one is enough where "
-        "every rollout failed",
+        "steps in a row without anything to train on that end the run; one is enough if every rollout failed",
         least=1,
     )
     reward_target: float | None = option(
         None,
-        "end early once the mean reward of the last steps is, on average, at least this",
+        "end early once the mean reward of the last `reward_target_steps` steps is, on average, at least this",
     )
     reward_target_steps: int = option(
         5,
+        "steps of that average",
         least=1,
         most=MEAN_REWARDS_KEPT,
     )

@@ -54,87 +54,91 @@ class VerlConfig(LoopOptions):
 
     model: str | Path = option(
         "",
-        "folder or name, as `from_pretrained` takes it; a `str` is a path too",
+        "folder or name, as for `from_pretrained`",
         verl="actor_rollout_ref.model.path",
     )
     learning_rate: float = option(
         1e-6,
-        "AdamW",
+        "of AdamW",
         verl="actor_rollout_ref.actor.optim.lr",
         above=0.0,
     )
     weight_decay: float = option(
         0.01,
+        "of AdamW",
         verl="actor_rollout_ref.actor.optim.weight_decay",
         verl_critic=("critic.optim.weight_decay",),
     )
     lr_warmup_steps: int = option(
         0,
+        "steps in which the rate rises",
         least=0,
         verl_critic=("critic.optim.lr_warmup_steps",),
     )
     gradient_norm_max: float = option(
         1.0,
+        "longer gradients are scaled to this norm",
         verl=("actor_rollout_ref.actor.grad_clip", "actor_rollout_ref.actor.optim.clip_grad"),
         verl_critic=("critic.grad_clip", "critic.optim.clip_grad"),
     )
     lr_schedule: Literal["constant", "cosine"] = option(
         "constant",
-        "`cosine` falls to this share of the rate at the last step. Warm-up and schedule go by the number of "
-        "the step, whether the steps before it changed the weights or not",
+        "`cosine` falls to `learning_rate_min_ratio` of the rate at the last step. Warm-up and schedule count"
+        " every step, also one that changed no weights",
         verl="actor_rollout_ref.actor.optim.lr_scheduler_type",
         choices=("constant", "cosine"),
         verl_critic=("critic.optim.lr_scheduler_type",),
     )
     learning_rate_min_ratio: float = option(
         0.1,
+        "share of the rate that `cosine` ends with",
         verl="actor_rollout_ref.actor.optim.min_lr_ratio",
         verl_critic=("critic.optim.min_lr_ratio",),
     )
     clip_ratio_low: float | None = option(
         None,
-        "bounds of the probability ratio: 0.2 and 0.2; 3e-4 and 4e-4 for `gspo`; none and 0.2 for "
-        "`cispo`. GSPO's are narrower than what a server that computes in bfloat16 is off by: give it "
-        "a `rollout_correction`, which clips around what the actor says",
+        "the probability ratio is clipped below 1 minus this: 0.2; 3e-4 for `gspo`; none for `cispo`",
         shown="by `policy_loss`",
         verl="actor_rollout_ref.actor.clip_ratio_low",
         least=0.0,
     )
     clip_ratio_high: float | None = option(
         None,
+        "and above 1 plus this: 0.2; 4e-4 for `gspo`; 0.2 for `cispo`. GSPO's bounds are narrower than the "
+        "error of a server in bfloat16: give it a `rollout_correction`",
         shown="by `policy_loss`",
         verl="actor_rollout_ref.actor.clip_ratio_high",
         least=0.0,
     )
     dual_clip: float | None = option(
         None,
-        "bound of the ratio where the advantage is negative, above 1 (3 in its paper, arXiv:1912.09729, and in verl); "
-        "of `vanilla` alone",
+        "bound of the ratio where the advantage is negative, above 1 (3 in its paper, arXiv:1912.09729, and "
+        "in verl); of `vanilla` alone",
         verl="actor_rollout_ref.actor.clip_ratio_c",
         above=1.0,
     )
     loss_normalisation: LossNormalisation | None = option(
         None,
-        "what weighs the same: each `token`, `rollout` or `sequence`; `constant` divides by the "
-        "number of rollouts times `response_tokens_max` (Dr. GRPO). Rollouts and rows are counted as "
-        "they were enqueued, whatever became of them",
+        "unit that weighs the same: each `token`, `rollout` or `sequence`. `constant` divides by the number "
+        "of rollouts times `response_tokens_max` (Dr. GRPO). Rollouts and rows count as they were enqueued, "
+        "also if they do not train",
         shown="`token`; `constant` for `dr_grpo`, `sequence` for `gspo`",
         choices=(None, *LOSS_NORMALISATIONS),
         verl_critic=("critic.loss_agg_mode",),
     )
     policy_loss: str = option(
         "vanilla",
-        'verl\'s objectives: `gspo` (with `loss_normalisation="sequence"`, unless given), `cispo`, '
-        "`gpg`, `dppo_tv`, `dppo_kl` (the clip ratios bound a divergence). `clip_cov`, `kl_cov`, "
-        "`sapo`, `geo_mean`, `dro` are refused: [design](design/training.md#weights-not-modes)",
+        'verl\'s objective: `vanilla`, `gspo` (with `loss_normalisation="sequence"`, unless given), `cispo`, '
+        "`gpg`, `dppo_tv`, `dppo_kl` (the clip ratios bound a divergence). verl's others are refused: "
+        "[design](design/training.md#weights-not-modes)",
         verl="actor_rollout_ref.actor.policy_loss.loss_mode",
         choices=POLICY_LOSSES,
         refused=POLICY_LOSSES_REFUSED,
     )
     kl_loss_type: str = option(
         "low_var_kl",
-        "verl's name of the KL's estimator in the loss: `kl`, `abs`, `mse`, `low_var_kl`, `k1` …; "
-        "`k3+` has the value of `k3` and the gradient of `k2`",
+        "verl's name of the KL's estimator in the loss: `kl`, `abs`, `mse`, `low_var_kl`, `k1` …; `k3+` has "
+        "the value of `k3` and the gradient of `k2`",
         choices=(*KL_TYPES, *(f"{name}+" for name in KL_TYPES)),
     )
     kl_reward_type: str = option(
@@ -149,48 +153,51 @@ class VerlConfig(LoopOptions):
     )
     lora_rank: int = option(
         0,
-        'train an adapter of this rank alone (peft), in all linear layers or those named (`["q_proj", '
-        '"v_proj"]`). Servers get the merged weights, so that any can serve them; a checkpoint holds '
-        "the adapter with its optimiser",
+        "train an adapter of this rank alone (peft). Any server can serve it, because servers get merged "
+        "weights. A checkpoint holds the adapter with its optimiser",
         verl="actor_rollout_ref.model.lora_rank",
         least=0,
     )
     lora_alpha: int = option(
         16,
+        "its alpha",
         verl="actor_rollout_ref.model.lora_alpha",
         least=1,
     )
     lora_target_modules: str | Sequence[str] = option(
         "all-linear",
+        'its layers: all linear ones, or a list (`["q_proj", "v_proj"]`)',
         verl="actor_rollout_ref.model.target_modules",
     )
     mini_batches_per_step: int = option(
         1,
-        "updates of a step are their product",
+        "mini-batches of a step; the step has this many updates times `epochs_per_step`",
         least=1,
         verl_critic=("critic.ppo_mini_batch_size",),
     )
     epochs_per_step: int = option(
         1,
+        "passes over the rows of a step",
         verl="actor_rollout_ref.actor.ppo_epochs",
         least=1,
         verl_critic=("critic.ppo_epochs",),
     )
     tokens_per_micro_batch: int = option(
         16_384,
-        "memory bounds of a pass: tokens, with padding, and rows",
+        "most tokens of one pass, with padding; bounds memory",
         verl="actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
         least=1,
     )
     rows_per_micro_batch: int | None = option(
         None,
+        "most rows of one pass",
         verl="actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
         least=1,
     )
     chunked_logits: bool = option(
         False,
-        "compute the logits 256 tokens at a time, and again in the backward pass, so that they are never there as a "
-        "whole; not of models that look at images",
+        "compute the logits 256 tokens at a time, and again in the backward pass, so that they are never "
+        "there as a whole; not of models that look at images",
         verl="actor_rollout_ref.model.use_fused_kernels",
     )
     packed_rows: bool | None = option(
@@ -201,66 +208,70 @@ class VerlConfig(LoopOptions):
     )
     offload_parameters: bool = option(
         False,
-        "between passes, keep parameters and gradients, the optimiser's state, or the reference in the memory of the "
-        "machine instead of the GPU's",
+        "between passes, keep parameters and gradients in the machine's memory instead of the GPU's",
         verl="actor_rollout_ref.actor.fsdp_config.param_offload",
         verl_critic=("critic.fsdp.param_offload",),
     )
     offload_optimizer: bool = option(
         False,
+        "the same for the optimiser's state",
         verl="actor_rollout_ref.actor.fsdp_config.optimizer_offload",
         verl_critic=("critic.fsdp.optimizer_offload",),
     )
     offload_reference: bool = option(
         False,
+        "the same for the reference",
         verl="actor_rollout_ref.ref.fsdp_config.param_offload",
     )
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto",
-        "arithmetic: `auto` takes a GPU if there is one; `dtype` is that of the forward pass, weights and "
-        "optimiser are float32; results are repeatable to the bit for the same `threads`, of which a tiny model on a "
-        "busy machine takes 1",
+        "`auto` takes a GPU if there is one",
         choices=("auto", "cpu", "cuda"),
     )
     dtype: Literal["float32", "bfloat16"] = option(
         "float32",
+        "type of the forward pass; weights and optimiser are float32. Give the model server the same "
+        "(`LIGHTSTREAM_POLICY_DTYPE`, or vLLM's `--dtype`)",
         verl="actor_rollout_ref.actor.fsdp_config.dtype",
         choices=("float32", "bfloat16"),
         verl_critic=("critic.fsdp.dtype",),
     )
     threads: int | None = option(
         None,
+        "processor threads. The same number repeats results to the bit; a tiny model on a busy machine takes 1",
         shown="torch's",
     )
     gradient_checkpointing: bool = option(
         False,
+        "compute activations again in the backward pass, to save memory",
         verl="actor_rollout_ref.model.enable_gradient_checkpointing",
         verl_critic=("critic.model.enable_gradient_checkpointing",),
     )
     processes: int = option(
         1,
-        "processes that hold the model together, a GPU each (below); `ray`: started by Ray even where it is one",
+        "processes that hold the model together, a GPU each ([below](#a-model-in-several-processes))",
         least=1,
     )
     engine: Literal["auto", "process", "ray"] = option(
         "auto",
+        "`ray`: Ray starts even a single process",
         choices=("auto", "process", "ray"),
     )
     nodes: int = option(
         1,
-        "over how many machines Ray divides the processes, equally many on each; with 1, Ray places "
-        "them where there is room",
+        "machines over which Ray divides the processes, equally many on each; with 1, Ray places them where "
+        "there is room",
         least=1,
     )
     placement_wait_s: float = option(
         120.0,
-        "how long to wait for a cluster of Ray's that has too few GPUs (or processors) free: 0 ends at once, `inf` "
-        "waits as long as it takes. The error says how many are missing",
+        "how long to wait for a cluster of Ray's that has too few GPUs (or processors) free: 0 ends at once, "
+        "`inf` waits as long as it takes. The error says how many are missing",
         least=0.0,
     )
     gamma: float = option(
         1.0,
-        "of `gae` alone ([below](#ppo-with-a-critic))",
+        "discount of `gae`, by sampled token ([below](#ppo-with-a-critic))",
         verl="algorithm.gamma",
         least=0.0,
         most=1.0,
@@ -268,6 +279,7 @@ class VerlConfig(LoopOptions):
     )
     lam: float = option(
         1.0,
+        "λ of `gae`",
         verl="algorithm.lam",
         least=0.0,
         most=1.0,
@@ -275,37 +287,41 @@ class VerlConfig(LoopOptions):
     )
     critic_model: str | Path | None = option(
         None,
+        "first weights of the critic, with `gae`",
         shown="the run's first weights",
         verl="critic.model.path",
         rules=OF_CRITIC,
     )
     critic_learning_rate: float = option(
         1e-5,
+        "of the critic",
         verl="critic.optim.lr",
         above=0.0,
         rules=OF_CRITIC,
     )
     value_clip: float = option(
         0.5,
+        "bound of a value's move in a step",
         verl="critic.cliprange_value",
         above=0.0,
         rules=OF_CRITIC,
     )
     critic_warmup_steps: int = option(
         0,
+        "first steps in which the critic learns alone",
         least=0,
         rules=OF_CRITIC,
     )
     reward_model: str | Path | None = option(
         None,
-        "a frozen model that says what a rollout is worth ([below](#reward-models))",
+        "a frozen model that gives each rollout its reward ([below](#reward-models))",
         rules=(conflicts("advantage_per", "turn", why="while a reward_model gives a rollout one reward"),),
     )
     rollout_correction: RolloutCorrection | None = option(
         None,
         '`RolloutCorrection(rollout_is="token", rollout_is_threshold=2.0, rollout_rs=None, '
-        "rollout_rs_threshold=None)`: verl's correction for rollouts of older policies, or of a "
-        "server that computes differently (below)",
+        "rollout_rs_threshold=None)`: verl's correction for rollouts of older policies, or of a server that "
+        "computes differently (below)",
         shown="none, or with steps ahead per token",
     )
     warm_up: WarmUp | None = option(
