@@ -59,7 +59,7 @@ class OfModel(LitAgent[Any]):
     Resources are not published for it: other runs may take the latest ones.
     """
 
-    def __init__(self, agent: LitAgent[Any], endpoint: str, sampling: Mapping[str, Any], secret: bytes) -> None:
+    def __init__(self, agent: LitAgent[Any], endpoint: str, sampling: Mapping[str, Any], secret: bytes | None) -> None:
         super().__init__(trained_agents=agent.trained_agents)
         self._agent = agent
         self._endpoint = endpoint
@@ -77,8 +77,9 @@ class OfModel(LitAgent[Any]):
 
     def _resources(self, resources: NamedResources, rollout: Rollout) -> NamedResources:
         model = (rollout.metadata or {})["evaluation"]["model"]
-        attempt = rollout.attempt.attempt_id if isinstance(rollout, AttemptedRollout) else ""
-        key = attempt_key(self._secret, rollout.rollout_id, attempt) if attempt else None
+        key = None
+        if self._secret is not None and isinstance(rollout, AttemptedRollout):
+            key = attempt_key(self._secret, rollout.rollout_id, rollout.attempt.attempt_id)
         llm = ProxyLLM(endpoint=self._endpoint, model=model, api_key=key, sampling_parameters=self._sampling)
         names = [name for name, resource in resources.items() if isinstance(resource, ProxyLLM)] or ["main_llm"]
         return {name: resource for name, resource in resources.items() if name not in names} | {names[0]: llm}
@@ -121,9 +122,10 @@ def run_evaluation(
     loaded = load_agent(agent) if isinstance(agent, str) else agent
     digest = _digest(json.dumps(tasks, sort_keys=True))
     requests = _requests(run_id, tasks, models, samples, digest)
-    of_model = OfModel(
-        loaded, f"{discover(settings, 'proxy').address}/v1", _sampling(sampling), attempt_secret(settings)
-    )
+    proxy = (settings.proxy_url or discover(settings, "proxy").address).rstrip("/")
+    asks_for_key = settings.proxy_token is not None or settings.tokens_file is not None
+    secret = attempt_secret(settings) if asks_for_key else None
+    of_model = OfModel(loaded, f"{proxy}/v1", _sampling(sampling), secret)
     asyncio.run(_run(settings, of_model, run_id, requests, concurrency))
     rows = _rows(ViewClient(settings), named_query("evaluation"), run_id, {request.rollout_id for request in requests})
     found: dict[str, list[Sample]] = {model: [] for model in models}
