@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from lightstream.broker import EmbeddedBroker
+from lightstream.runtime import ports
 from lightstream.runtime.kafka import create_topics
 from lightstream.runtime.settings import Settings
 from tests.support.containers import engine_answers, kafka_container
@@ -129,6 +130,15 @@ def _broker(folder: Path) -> Generator[str]:
 
 KAFKA_SERVERS = pytest.StashKey[str]()
 """Address of the broker that all processes of pytest-xdist share."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each process of the tests ports of its own: two that start servers at once never draw the same."""
+    given = getattr(config, "workerinput", None)
+    if given is not None:
+        share = len(ports.PORTS) // given["workercount"]
+        first = ports.PORTS.start + share * int(given["workerid"].removeprefix("gw"))
+        ports.PORTS = range(first, first + share)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -54,5 +54,6 @@ WITH used AS (
     GROUP BY input_json HAVING count(DISTINCT is_now) = 2
 )
 SELECT kind, name, before, now, example FROM compared
+WHERE before IS NOT NULL OR now IS NOT NULL
 ORDER BY kind, abs(coalesce(now, 0) - coalesce(before, 0)) DESC, name
 LIMIT 300

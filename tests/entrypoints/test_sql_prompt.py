@@ -111,7 +111,7 @@ def test_completion_offers_columns_of_what_is_named_first(settings: Settings) ->
     assert offers("FROM rollouts WHERE sta") == ["status"]
     assert offers("sel") == ["select"]
     assert offers("SEL") == ["SELECT"]
-    assert offers(":st") == [":staleness", ":step-groups", ":steps", ":stuck"]
+    assert offers(":st") == [":staleness", ":step-changes", ":step-groups", ":steps", ":stuck"]
     assert offers("\\ti") == ["\\timing"]
 
 

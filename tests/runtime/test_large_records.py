@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +58,14 @@ def test_what_is_not_there_or_not_what_was_written_is_refused(tmp_path: Path) ->
         whole_trajectory(head, CODEC, here(tmp_path))
 
 
+def note_here(monkeypatch: pytest.MonkeyPatch, name: str, function: Callable[..., Any], called: list[str]) -> None:
+    """Note calls by this thread in place of making them; those of others, such as a running stack's, are made."""
+    here = threading.get_ident()
+    monkeypatch.setattr(
+        name, lambda *a, **k: called.append(name) if threading.get_ident() == here else function(*a, **k)
+    )
+
+
 def test_only_files_below_the_folder_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of another folder, nor through a link out of it, nor a device, nor over a network."""
     folder = tmp_path / "large"
@@ -63,9 +76,9 @@ def test_only_files_below_the_folder_are_read(tmp_path: Path, monkeypatch: pytes
     os.mkfifo(folder / "pipe")
     path = beside.payload_url.removeprefix("file://")
     opened: list[str] = []
-    monkeypatch.setattr("builtins.open", lambda *_, **__: opened.append("open"))
-    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: opened.append("url"))
-    monkeypatch.setattr("socket.create_connection", lambda *_, **__: opened.append("socket"))
+    note_here(monkeypatch, "builtins.open", open, opened)
+    note_here(monkeypatch, "urllib.request.urlopen", urllib.request.urlopen, opened)
+    note_here(monkeypatch, "socket.create_connection", socket.create_connection, opened)
     for url in (
         beside.payload_url,
         f"file://{folder}/../large-other/{path.rpartition('/large-other/')[2]}",
