@@ -19,6 +19,7 @@ from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.trainers import VERL, AlgorithmContext, make_tiny_model
 from lightstream.trainers.algorithms.recorded import recorded_context
 from lightstream.trainers.ledger import MemoryLedger
+from lightstream.trainers.loop import recovery
 from lightstream.trainers.run.history import StepCommit
 from lightstream.trainers.servers.following import NoServers
 from tests.support.checkpoints import checkpoint_in
@@ -182,15 +183,26 @@ def full_disk() -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize(("every", "step"), [(1, 2), (100, 3)], ids=["checkpoint", "weights"])
-def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path, whole: bytes, every: int, step: int) -> None:
+@pytest.mark.parametrize(
+    ("every", "compared", "problem"),
+    [
+        (1, False, "the weights of step 2 of run 'run' cannot be written, to compare them .*Make room"),
+        (1, True, "checkpoint of step 2 cannot be written to .*Make room"),
+        (100, True, "checkpoint of step 3 cannot be written to .*Make room"),
+    ],
+    ids=["comparison", "checkpoint", "weights"],
+)
+def test_a_full_disk_ends_the_run_and_loses_nothing(
+    tmp_path: Path, whole: bytes, monkeypatch: pytest.MonkeyPatch, every: int, compared: bool, problem: str
+) -> None:
+    """Full when it goes on, or just after the steps that were made again are compared with what is served."""
     run = Recorded(tmp_path / "full", checkpoint_every=every)
     run.train(2)
-    with (
-        full_disk(),
-        pytest.raises(TrainingError, match=rf"checkpoint of step {step} cannot be written to .*Make room"),
-    ):
-        run.train(7)
+    with full_disk(), monkeypatch.context() as patch:
+        if compared:
+            patch.setattr(recovery, "has_weights_of", lambda *_: True)
+        with pytest.raises(TrainingError, match=problem):
+            run.train(7)
     assert [commit.step for commit in run.ledger.steps] == [1, 2]
     for kind in ("checkpoints", "recovery"):
         assert not list((tmp_path / "full" / kind / "run").glob(".*")), "nothing half written is left"
