@@ -114,7 +114,8 @@ def test_each_rollout_that_can_be_judged_is_and_the_others_are_named(
             return report
 
         def scores(name: str) -> dict[str, float]:
-            return dict(view.query("SELECT rollout_id, value FROM scores WHERE name = ?", "now", params=[name]).rows)
+            rows = view.query("SELECT rollout_id, value FROM scores WHERE name = ?", "now", params=[name]).rows
+            return {str(row[0]): float(row[1]) for row in rows}
 
         report = judged("each", relative=False)
         assert scores("each") == {"a-0": 0.5, "a-1": 1.0, "a-3": 0.5, "b-0": 0.25, "c-0": 0.0, "c-1": 0.75}

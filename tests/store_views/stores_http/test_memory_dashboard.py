@@ -52,7 +52,7 @@ async def client(server: LightningStoreServer) -> AsyncIterator[httpx.AsyncClien
 
 
 async def _rows(client: httpx.AsyncClient, sql: str) -> list[list[Any]]:
-    answer = await client.post("/v1/sql", json={"sql": sql})
+    answer = await client.post("/v1/sql", json={"sql": sql, "at_least": "now"})
     assert answer.status_code == 200, answer.text
     rows: list[list[Any]] = answer.json()["rows"]
     return rows
