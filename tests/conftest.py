@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import httpx
 import hypothesis
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -51,6 +53,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Each client of HTTP reads the machine's certificates, 30 ms of processor, for servers that have none: one is enough,
 # also for the processes that tests start.
 os.environ.setdefault("SSL_CERT_FILE", str(Path(__file__).with_name("support") / "certificate.pem"))
+
+# A client without a timeout of its own waits five seconds, which is not enough for a busy machine.
+for _call in (
+    *(httpx.Client.__init__, httpx.AsyncClient.__init__, httpx.stream),
+    *(httpx.request, httpx.get, httpx.post, httpx.put, httpx.patch, httpx.delete),
+):
+    _defaults = inspect.unwrap(_call).__kwdefaults__
+    assert _defaults is not None
+    assert "timeout" in _defaults
+    _defaults["timeout"] = httpx.Timeout(300)
 
 # No timing is asserted in tests: a busy machine makes a slow example, not a wrong one.
 for _profile, _examples in (("quick", 60), ("full", 400), ("planted", 60)):

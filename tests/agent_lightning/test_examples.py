@@ -208,7 +208,7 @@ def _beside(program: Beside, folder: Path, environment: dict[str, str], log: Pat
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
             try:
-                process.wait(30)
+                process.wait(300)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -198,6 +198,6 @@ def test_events_of_threads_and_processes() -> None:
     for event in (agl.ThreadingEvent(), agl.MultiprocessingEvent()):
         assert not event.is_set()
         event.set()
-        assert event.wait(60)
+        assert event.wait(300)
         event.clear()
         assert not event.is_set()

@@ -201,7 +201,7 @@ def test_stores_know_no_resources_of_a_deleted_run(kafka_servers: str, tmp_path:
         own = stack.settings
         with closing(KafkaPublisher(own)) as publisher:
             for run in ("kept", "gone"):
-                publisher.publish(RESOURCES, f"{run}@1", resources(run)).result(60)
+                publisher.publish(RESOURCES, f"{run}@1", resources(run)).result(300)
 
         async def ids(store: KafkaLightningStore) -> tuple[str | None, bool, int]:
             latest = await store.get_latest_resources()

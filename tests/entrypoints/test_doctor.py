@@ -244,7 +244,7 @@ def test_a_process_with_two_addresses_is_asked_at_the_one_for_health(place: Plac
 def test_a_clock_that_is_late(place: Place) -> None:
     publisher = KafkaPublisher(place.settings)
     event = RolloutEvent(event_id="e", rollout_id="r", kind=EventKind.HEARTBEAT, occurred_unix_nano=time.time_ns())
-    publisher.publish(ROLLOUT_EVENTS, "r", event).result(60)
+    publisher.publish(ROLLOUT_EVENTS, "r", event).result(300)
     publisher.close()
     assert is_among(list(clock(place.settings)), Level.FINE, "not from the future")
     late = ManualClock(time.time_ns() - HOUR_NANOS)

@@ -65,7 +65,7 @@ def on_a_terminal(environment: dict[str, str], width: int, *arguments: str) -> l
         pass
     finally:
         os.close(ours)
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     return re.sub("\x1b\\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n").split("\n")
 
 

@@ -168,7 +168,7 @@ def test_the_prompt_reads_from_a_terminal_and_remembers(terminal: Terminal, sett
     terminal.type("SELECT 40 +\r2 AS answer;\r")
     assert "42" in terminal.until("1 row")
     terminal.type("\\q\r")
-    assert terminal.process.wait(60) == 0
+    assert terminal.process.wait(300) == 0
     assert "+SELECT 40 +\n+2 AS answer;\n" in (settings.data_dir / "sql_history").read_text()
 
 
@@ -204,4 +204,4 @@ def test_a_statement_is_watched_until_ctrl_c(terminal: Terminal) -> None:
     terminal.type("SELECT 40 + 3 AS answer;\r")
     assert "43" in terminal.until("1 row")
     terminal.type("\\q\r")
-    assert terminal.process.wait(60) == 0
+    assert terminal.process.wait(300) == 0

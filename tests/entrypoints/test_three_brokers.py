@@ -47,7 +47,7 @@ def brokers(settings: Settings) -> Iterator[list[EmbeddedBroker]]:
 def publish(settings: Settings) -> None:
     publisher = KafkaPublisher(settings)
     event = RolloutEvent(event_id="e", rollout_id="r", kind=EventKind.HEARTBEAT, occurred_unix_nano=time.time_ns())
-    publisher.publish(ROLLOUT_EVENTS, "r", event).result(60)
+    publisher.publish(ROLLOUT_EVENTS, "r", event).result(300)
     publisher.close()
 
 

@@ -20,7 +20,7 @@ from tests.support.runs_command import lightstream
 
 def config_of(admin: AdminClient, topic: str) -> dict[str, str | None]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    return {entry.name: entry.value for entry in admin.describe_configs([resource])[resource].result(30).values()}
+    return {entry.name: entry.value for entry in admin.describe_configs([resource])[resource].result(300).values()}
 
 
 def test_topics_are_made_as_declared(settings: Settings) -> None:
@@ -47,7 +47,7 @@ def test_other_settings_are_reported_and_not_changed(kafka_servers: str, tmp_pat
     admin = AdminClient(common_config(settings))
     name = SPANS.full_name(settings.topic_prefix)
     theirs = NewTopic(name, num_partitions=3, replication_factor=1, config={"max.message.bytes": "1000000"})
-    admin.create_topics([theirs])[name].result(30)
+    admin.create_topics([theirs])[name].result(300)
     with pytest.raises(TopicMismatchError, match="LIGHTSTREAM_TOPIC_PREFIX") as caught:
         create_topics(settings)
     assert caught.value.topic == name

@@ -48,7 +48,7 @@ def settings(broker: EmbeddedBroker, tmp_path: Path) -> Settings:
 def delete(settings: Settings, topic: Topic) -> None:
     name = topic.full_name(settings.topic_prefix)
     admin = AdminClient(common_config(settings))  # has to live until it has the answer
-    admin.delete_topics([name])[name].result(60)
+    admin.delete_topics([name])[name].result(300)
     eventually(lambda: name not in admin.list_topics(timeout=60).topics)
 
 

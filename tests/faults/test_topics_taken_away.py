@@ -50,7 +50,7 @@ def settings(broker: EmbeddedBroker, tmp_path: Path) -> Settings:
 def delete(settings: Settings, topic: Topic) -> None:
     name = topic.full_name(settings.topic_prefix)
     admin = AdminClient(common_config(settings))  # has to live until it has the answer
-    admin.delete_topics([name])[name].result(60)
+    admin.delete_topics([name])[name].result(300)
 
 
 def started(settings: Settings, name: str, stack: ExitStack) -> tuple[subprocess.Popen[bytes], Path]:

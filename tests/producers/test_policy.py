@@ -144,7 +144,7 @@ def test_a_kernel_that_tells_from_elsewhere(
     asked, told = threading.Event(), threading.Event()
 
     def watch() -> None:
-        asked.wait(60)
+        asked.wait(300)
         kernel.handlers[0]("time", "too long", "medium", False)
         told.set()
 
@@ -154,7 +154,7 @@ def test_a_kernel_that_tells_from_elsewhere(
     @rollout
     def slow(task: str) -> None:
         asked.set()
-        assert told.wait(60)
+        assert told.wait(300)
         emit_reward(1.0)
 
     governed = GovernedAgent(slow, kernel, on_attempt=seen.append)

@@ -120,7 +120,7 @@ def test_a_thread_that_outlives_its_attempt_belongs_to_none(tracer: OtelTracer, 
 
     def serve() -> None:
         emit_message("while it runs")
-        left.wait(60)
+        left.wait(300)
         emit_message("afterwards")
         seen.extend([attempt_here(), get_active_tracer()])
 
@@ -167,7 +167,7 @@ def test_a_forked_process_belongs_to_the_attempt(tracer: OtelTracer, spans_in_lo
         emit_message("parent")
         child = multiprocessing.get_context("fork").Process(target=_forked, args=(tracer,))
         child.start()
-        child.join(60)
+        child.join(300)
         assert child.exitcode == 0
     assert owners(spans_in_log()) == {"parent": "r", "forked": "r"}
 

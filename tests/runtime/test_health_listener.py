@@ -68,7 +68,7 @@ def test_a_loop_that_computes_is_alive_and_one_that_stands_is_not(tmp_path: Path
         assert httpx.get(f"{health}/readyz").json()["reasons"] == ["not yet"]
         assert "lightstream_disk_free_bytes{" in httpx.get(f"{health}/metrics").text
         asking.start()
-        assert loop.is_there.wait(60)
+        assert loop.is_there.wait(300)
         httpx.get(f"{health}/healthz", timeout=60)  # the first question may find time from before in the account
         answer = httpx.get(f"{health}/healthz", timeout=60)
         if route == "/compute":

@@ -52,7 +52,7 @@ def test_an_acknowledged_record_is_in_the_log(settings: Settings) -> None:
     publisher = KafkaPublisher(settings)
     for topic in TOPICS:
         for record in (example for example in EXAMPLES if type(example) in topic.records):
-            position = publisher.publish(topic, "key", record).result(30)
+            position = publisher.publish(topic, "key", record).result(300)
             assert read(settings, position) == record
     assert publisher.close() == 0
 
@@ -61,7 +61,7 @@ def test_a_20_mb_record_passes(settings: Settings) -> None:
     prompt = os.urandom(10_000_000).hex()
     big = SPAN.model_copy(update={"llm_call": LlmCall(request_json=prompt)})
     publisher = KafkaPublisher(settings)
-    assert read(settings, publisher.publish(SPANS, "key", big).result(60)) == big
+    assert read(settings, publisher.publish(SPANS, "key", big).result(300)) == big
     publisher.close()
 
 
@@ -72,7 +72,7 @@ def test_a_record_over_the_limit_is_refused_and_the_next_passes(settings: Settin
         publisher.publish(SPANS, "key", SPAN.model_copy(update={"name": "x" * 2**20}))
     assert caught.value.size_bytes > caught.value.limit_bytes
     assert "LIGHTSTREAM_RECORD_BYTES_MAX" in caught.value.next_step
-    assert publisher.publish(SPANS, "key", SPAN).result(30).offset >= 0
+    assert publisher.publish(SPANS, "key", SPAN).result(300).offset >= 0
     publisher.close()
 
 
@@ -99,7 +99,7 @@ def test_a_record_that_cannot_become_durable_fails_its_future(tmp_path: Path) ->
     nowhere = Settings.load(kafka_bootstrap_servers="127.0.0.1:9", data_dir=tmp_path, publish_timeout_s=1.0)
     publisher = KafkaPublisher(nowhere)
     with pytest.raises(PublishError, match="'spans' did not become durable"):
-        publisher.publish(SPANS, "key", SPAN).result(30)
+        publisher.publish(SPANS, "key", SPAN).result(300)
     publisher.close(0)
 
 
@@ -145,7 +145,7 @@ def test_what_is_handed_over_in_a_row_is_told_of_in_its_order(settings: Settings
     outgoing[15] = outgoing[15]._replace(partition=1)
     count, durable = publisher.publish_all(outgoing)
     assert count == 20
-    assert [read(settings, position) for position in durable.result(30)] == spans
+    assert [read(settings, position) for position in durable.result(300)] == spans
     assert [n for n, position in enumerate(durable.result()) if position.topic == DEAD_LETTERS.name] == [8]
     assert durable.result()[15].partition == 1
     publisher.close()
@@ -170,7 +170,7 @@ def test_a_record_that_the_client_refuses_is_lost_and_the_rest_of_its_row_is_not
     value = Codec().encode(SPAN)
     told: dict[int, PublishError | None] = {}
     publisher = KafkaPublisher(settings, linger_ms=0.0)
-    publisher.publish(SPANS, "key", SPAN).result(30)  # from here on the client knows the partitions
+    publisher.publish(SPANS, "key", SPAN).result(300)  # from here on the client knows the partitions
     for count in (1, 3):
         told.clear()
         outgoing = [Outgoing(SPANS, "key", value, partition=99)] * count
@@ -180,7 +180,7 @@ def test_a_record_that_the_client_refuses_is_lost_and_the_rest_of_its_row_is_not
     count, durable = publisher.publish_all([Outgoing(SPANS, "key", value, partition=part) for part in (0, 0, 99, 0)])
     assert count == 4
     with pytest.raises(PublishError, match="Unknown partition"):
-        durable.result(30)
+        durable.result(300)
     publisher.close()
 
 
@@ -200,23 +200,23 @@ def test_a_full_buffer_takes_the_first_and_the_loss_of_these_is_told_once(tmp_pa
     count, durable = publisher.publish_all([Outgoing(SPANS, "key", bytes(2**18))] * 20)
     assert 0 < count < 20
     with pytest.raises(PublishError, match="'spans' did not become durable"):
-        durable.result(30)
+        durable.result(300)
     publisher.close(0)
 
 
 def test_a_fork_leaves_both_processes_with_a_working_publisher(settings: Settings) -> None:
     publisher = KafkaPublisher(settings)
-    publisher.publish(SPANS, "parent", SPAN).result(30)
+    publisher.publish(SPANS, "parent", SPAN).result(300)
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            publisher.publish(SPANS, "child", SPAN).result(30)
+            publisher.publish(SPANS, "child", SPAN).result(300)
             status = publisher.close()
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert publisher.publish(SPANS, "parent", SPAN).result(30).offset >= 1
+    assert publisher.publish(SPANS, "parent", SPAN).result(300).offset >= 1
     publisher.close()
 
 
@@ -238,7 +238,7 @@ def test_all_clients_put_a_key_into_the_same_partition(settings: Settings) -> No
     topic = SPANS.full_name(settings.topic_prefix)
     keys = [f"ro-{uuid.uuid4().hex}" for _ in range(200)]
     publisher = KafkaPublisher(settings)
-    ours = [future.result(30).partition for future in [publisher.publish(SPANS, key, SPAN) for key in keys]]
+    ours = [future.result(300).partition for future in [publisher.publish(SPANS, key, SPAN) for key in keys]]
     publisher.close()
 
     async def theirs() -> list[int]:

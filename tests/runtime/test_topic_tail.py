@@ -69,7 +69,7 @@ def failure_of(tail: TopicTail) -> str:
 def delete(settings: Settings) -> None:
     name = SPANS.full_name(settings.topic_prefix)
     admin = AdminClient(common_config(settings))  # has to live until it has the answer
-    admin.delete_topics([name])[name].result(60)
+    admin.delete_topics([name])[name].result(300)
     eventually(lambda: name not in admin.list_topics(timeout=60).topics)
 
 

@@ -221,7 +221,7 @@ async def test_a_store_that_missed_asks_again_once_the_pause_is_over() -> None:
     asked.log.more.clear()
     asked.dispatcher.on_answer(asked.log.written[0][0].request_id, None, 0)
     assert len(asked.log.written) == 1, "it pauses"
-    await asyncio.wait_for(asked.log.more.wait(), 60)
+    await asyncio.wait_for(asked.log.more.wait(), 300)
     assert asked.asked() == [(0, ["a"]), (0, ["a"])]
 
 

@@ -251,7 +251,7 @@ def test_scores_under_kills_revise_and_train_once(settings: Settings) -> None:
                     worker.kill()
                     worker.start()
             view.kill()
-            view.wait(60)
+            view.wait(300)
             view = start_view(settings)
             wait_until_ready(settings, view)
             by_file = [*scores[SCORES // 3 :], *scores[-5:], {"rollout_id": "nobody", "score": 1}]
@@ -275,7 +275,7 @@ def test_scores_under_kills_revise_and_train_once(settings: Settings) -> None:
     finally:
         client.close()
         view.kill()
-        view.wait(60)
+        view.wait(300)
 
 
 async def _trained_on_revisions(settings: Settings, count: int) -> list[tuple[str, int]]:

@@ -57,7 +57,7 @@ def test_a_reader_sees_its_own_writes_at_once(settings: Settings, client: ViewCl
     publisher = KafkaPublisher(settings)
     with running_view(settings):
         for number in range(1, 11):
-            written = publisher.publish(SPANS, f"r{number}", proxy_span(number)).result(60)
+            written = publisher.publish(SPANS, f"r{number}", proxy_span(number)).result(300)
             assert client.query("SELECT count(*) FROM spans", [written]).scalar() == number
         client.wait_for("now")
         positions = client.positions()
@@ -224,7 +224,7 @@ def test_slow_queries_and_waiters_keep_nobody_waiting(settings: Settings, client
         threads += [threading.Thread(target=ask, args=("SELECT 1", {"spans": {0: 10**9}})) for _ in range(20)]
         for thread in threads:
             thread.start()
-        written = publisher.publish(SPANS, "r1", proxy_span(1)).result(60)
+        written = publisher.publish(SPANS, "r1", proxy_span(1)).result(300)
         assert client.query("SELECT count(*) FROM spans", [written]).scalar() == 1
         for thread in threads:
             thread.join()
@@ -237,7 +237,7 @@ def test_a_signal_ends_it_cleanly(number: signal.Signals, settings: Settings) ->
     process = start_view(settings)
     wait_until_ready(settings, process)
     process.send_signal(number)
-    assert process.wait(60) == 0, output_path(settings).read_text()
+    assert process.wait(300) == 0, output_path(settings).read_text()
     assert find(settings, "view") is None
     path = default_path(settings)
     assert path.exists()
@@ -247,7 +247,7 @@ def test_a_signal_ends_it_cleanly(number: signal.Signals, settings: Settings) ->
 def test_a_second_server_says_who_has_the_file(settings: Settings) -> None:
     with running_view(settings) as first:
         second = start_view(settings)
-        assert second.wait(60) == 1
+        assert second.wait(300) == 1
         output = output_path(settings).read_text()
         assert f"is owned by process {first.pid}" in output
         assert "lightstream sql" in output
@@ -259,7 +259,7 @@ def test_a_taken_port_is_named(settings: Settings) -> None:
         port = discover(settings, "view").address.rsplit(":", 1)[1]
         other = settings.model_copy(update={"view_port": int(port), "data_dir": settings.data_dir / "other"})
         process = start_view(other)
-        assert process.wait(60) == 1
+        assert process.wait(300) == 1
         assert "LIGHTSTREAM_VIEW_PORT" in output_path(other).read_text()
 
 

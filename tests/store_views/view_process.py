@@ -54,5 +54,5 @@ def running_view(settings: Settings) -> Generator[subprocess.Popen[str], None, N
         yield process
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(300)
         print(output_path(settings).read_text()[-5_000:])  # shown when the test fails

@@ -201,11 +201,11 @@ def test_replay_refuses_a_ledger_that_contradicts_itself() -> None:
 def test_the_source_starts_at_the_low_water_and_survives_garbage(settings: Settings) -> None:
     publisher = KafkaPublisher(settings)
     places = [
-        publisher.publish(TRAJECTORIES, "group", make_trajectory(f"r{i}", group_id="group")).result(30)
+        publisher.publish(TRAJECTORIES, "group", make_trajectory(f"r{i}", group_id="group")).result(300)
         for i in range(3)
     ]
-    publisher.publish_encoded(TRAJECTORIES, "group", b"no avro").result(30)
-    publisher.publish(TRAJECTORIES, "group", make_trajectory("r4", group_id="group")).result(30)
+    publisher.publish_encoded(TRAJECTORIES, "group", b"no avro").result(300)
+    publisher.publish(TRAJECTORIES, "group", make_trajectory("r4", group_id="group")).result(300)
     source = TrajectorySource(settings, "reader", run_id="run")
     source.start({places[0].partition: places[1].offset})
     seen: list[str] = []
@@ -221,11 +221,11 @@ def test_the_source_starts_at_the_low_water_and_survives_garbage(settings: Setti
 def test_records_of_other_runs_are_passed_over_by_their_header(settings: Settings) -> None:
     publisher = KafkaPublisher(settings)
     ours, others = run_headers("run"), run_headers("other")
-    publisher.publish_encoded(TRAJECTORIES, "group", b"nobody decodes this", headers=others).result(30)
-    publisher.publish_encoded(TRAJECTORIES, "group", b"nobody decodes this", headers=run_headers("")).result(30)
-    publisher.publish(TRAJECTORIES, "group", make_trajectory("r0", run_id="other")).result(30)  # an older writer's
-    publisher.publish(TRAJECTORIES, "group", make_trajectory("r1"), headers=ours).result(30)
-    last = publisher.publish(TRAJECTORIES, "group", make_trajectory("r2")).result(30)
+    publisher.publish_encoded(TRAJECTORIES, "group", b"nobody decodes this", headers=others).result(300)
+    publisher.publish_encoded(TRAJECTORIES, "group", b"nobody decodes this", headers=run_headers("")).result(300)
+    publisher.publish(TRAJECTORIES, "group", make_trajectory("r0", run_id="other")).result(300)  # an older writer's
+    publisher.publish(TRAJECTORIES, "group", make_trajectory("r1"), headers=ours).result(300)
+    last = publisher.publish(TRAJECTORIES, "group", make_trajectory("r2")).result(300)
     source = TrajectorySource(settings, "reader", run_id="run")
     source.start({})
     ends = source.end_offsets()

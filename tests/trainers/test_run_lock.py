@@ -85,7 +85,7 @@ def test_a_claim_that_arrives_after_its_process_was_killed_refuses_nobody(
 
     def then_the_claim_arrives(self: RunLock) -> int:
         seen = until_free(self)
-        publisher.publish(WORKERS, late.worker_id, late).result(60)
+        publisher.publish(WORKERS, late.worker_id, late).result(300)
         return seen
 
     monkeypatch.setattr(RunLock, "_until_free", then_the_claim_arrives)
@@ -101,7 +101,7 @@ def beat_elsewhere(publisher: KafkaPublisher, clock_error_s: float = 0.0) -> Non
         worker_id="trainer:t", kind="trainer", host="elsewhere", pid=1, status=WorkerStatus.BUSY,
         heartbeat_unix_nano=now, stats_json=json.dumps(stats),
     )  # fmt: skip
-    publisher.publish(WORKERS, beat.worker_id, beat).result(60)
+    publisher.publish(WORKERS, beat.worker_id, beat).result(300)
 
 
 def test_another_machine_is_waited_for_whatever_its_clock_says(

@@ -62,7 +62,7 @@ def test_no_runner_is_left_behind(settings: Settings, signal_number: signal.Sign
         eventually(lambda: workers_seen(settings) == 2, what="both Runners work")
         assert all(map(is_alive, pids))
         parent.send_signal(signal_number)
-        parent.wait(60)
+        parent.wait(300)
         eventually(lambda: not any(map(is_alive, pids)), what="the Runner processes ended")
 
 

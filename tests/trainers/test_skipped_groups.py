@@ -139,14 +139,14 @@ def test_other_runs_do_not_keep_a_group_waiting(settings: Settings, monkeypatch:
         publisher = KafkaPublisher(settings)
         for number in range(OTHERS_MAX):
             other = make_trajectory(f"other-{number}", group_id="trainer-s1-g0", run_id="other")
-            publisher.publish(TRAJECTORIES, "other", other).result(30)
+            publisher.publish(TRAJECTORIES, "other", other).result(300)
             started.set()
             if stop.wait(0.01):
                 break
         publisher.close()
 
     def wait(context: AlgorithmContext) -> None:
-        started.wait(60)
+        started.wait(300)
         make_step(context)
 
     thread = threading.Thread(target=others)

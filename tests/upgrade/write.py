@@ -47,12 +47,12 @@ def write(settings: Settings, *names: str) -> None:
         for name in names:
             rollout_id, what = name.split(":")
             if what in EVENTS:
-                publisher.publish(ROLLOUT_EVENTS, rollout_id, EVENTS[what](rollout_id)).result(60)
+                publisher.publish(ROLLOUT_EVENTS, rollout_id, EVENTS[what](rollout_id)).result(300)
             elif what == "trajectory":
                 headers = run_headers("run")
-                publisher.publish(TRAJECTORIES, rollout_id, _trajectory(rollout_id), headers=headers).result(60)
+                publisher.publish(TRAJECTORIES, rollout_id, _trajectory(rollout_id), headers=headers).result(300)
             else:
-                publisher.publish(SPANS, rollout_id, _call(rollout_id, what)).result(60)
+                publisher.publish(SPANS, rollout_id, _call(rollout_id, what)).result(300)
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def test_the_exporter_waits_and_every_span_is_there_once(
     private_broker.start()
     _wait_for_spans(exporter)
     stop.set()
-    agent.join(60)
+    agent.join(300)
     exporter.flush(attempt)
     stats = exporter.stats
     exporter.shutdown()

@@ -120,5 +120,5 @@ def test_the_end_of_the_runner_itself_ends_the_command(tmp_path: Path, mark: str
         eventually((tmp_path / "started").exists)
     finally:
         process.kill()
-        process.wait(60)
+        process.wait(300)
     eventually(lambda: not survivors(mark))

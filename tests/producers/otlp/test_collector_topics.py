@@ -33,10 +33,10 @@ def topics(settings: Settings) -> Iterator[tuple[str, str]]:
     names = (f"otlp_spans-{uuid.uuid4().hex[:8]}", f"otlp_logs-{uuid.uuid4().hex[:8]}")
     admin = AdminClient(common_config(settings))
     for future in admin.create_topics([NewTopic(name, num_partitions=3) for name in names]).values():
-        future.result(30)
+        future.result(300)
     yield names
     for future in admin.delete_topics(list(names)).values():
-        future.result(30)
+        future.result(300)
 
 
 def write(settings: Settings, topic: str, *messages: tuple[bytes | None, bytes]) -> None:
@@ -97,7 +97,7 @@ def _is_in_log(settings: Settings, number: int) -> bool:
 def test_without_kafka_a_message_waits(private_settings: Settings, private_broker: EmbeddedBroker) -> None:
     topic = "otlp_spans"
     admin = AdminClient(common_config(private_settings))
-    admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(300)
     changed = private_settings.model_copy(
         update={"gateway_port": 0, "gateway_grpc_port": 0, "gateway_traces_topics": topic, "gateway_wait_s": 0.2}
     )

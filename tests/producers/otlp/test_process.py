@@ -133,7 +133,7 @@ def test_a_signal_ends_it_in_good_order(settings: Settings, tmp_path: Path, numb
             process.send_signal(number)
             client.sendall(body[5:])
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
     assert find(fixed, "gateway") is None
     assert find(fixed, "gateway-grpc") is None
     assert {record.name for record in read_spans(settings)} == {"span 1", "g"}

@@ -55,7 +55,7 @@ def test_concurrent_attempts_keep_their_spans_apart(
     @rollout
     def sync_agent(task: int) -> float:
         with library.start_as_current_span(f"outer-{task}"), library.start_as_current_span(f"inner-{task}"):
-            together.wait(60)
+            together.wait(300)
             emit_reward(float(task))
         return float(task)
 

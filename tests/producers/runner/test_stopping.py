@@ -28,16 +28,16 @@ def test_stop_lets_running_attempts_finish_and_says_so(settings: Settings, trace
     @rollout
     def agent(task: str) -> None:
         started.set()
-        go_on.wait(60)
+        go_on.wait(300)
 
     asyncio.run(store.enqueue_many_rollouts([EnqueueRolloutRequest(input="x", rollout_id=f"r{i}") for i in range(2)]))
     runner = Runner(store, agent, settings=settings, tracer=tracer, worker_id="w")
     thread = threading.Thread(target=lambda: asyncio.run(runner.run()))
     thread.start()
-    assert started.wait(60)
+    assert started.wait(300)
     runner.stop()
     go_on.set()
-    thread.join(60)
+    thread.join(300)
     assert not thread.is_alive()
     assert store.ended == {"r0": (True, None, None)}
     assert [rollout.rollout_id for rollout in store.waiting] == ["r1"], "a stopping Runner takes no more"
@@ -60,9 +60,9 @@ def test_attempt_that_does_not_finish_in_the_drain_is_reported_as_failed(
     runner = Runner(store, agent, settings=settings, tracer=tracer, drain_timeout_s=0.05)
     thread = threading.Thread(target=lambda: asyncio.run(runner.run()))
     thread.start()
-    assert started.wait(60)
+    assert started.wait(300)
     runner.stop()
-    thread.join(60)
+    thread.join(300)
     assert store.ended["r0"][:2] == (False, "CancelledError")
 
 

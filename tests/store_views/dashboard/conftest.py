@@ -46,7 +46,7 @@ def view_settings(kafka_servers: str, tmp_path_factory: pytest.TempPathFactory) 
     publisher = KafkaPublisher(settings)
     written = [publisher.publish(topic, key, record) for topic, key, record in log_of_runs(time.time_ns())]
     for future in written:
-        future.result(60)
+        future.result(300)
     publisher.close()
     return settings
 

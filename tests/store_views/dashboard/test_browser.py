@@ -384,7 +384,7 @@ def test_what_comes_while_a_page_is_open_is_shown(page: Page, view_url: str, vie
     open_page(page, view_url)
     expect(page.get_by_role("link", name="late-run")).to_have_count(0)
     publisher = KafkaPublisher(view_settings)
-    publisher.publish(ROLLOUTS, "late", state("late", run_id="late-run", enqueued_unix_nano=1)).result(60)
+    publisher.publish(ROLLOUTS, "late", state("late", run_id="late-run", enqueued_unix_nano=1)).result(300)
     publisher.close()
     expect(page.get_by_role("link", name="late-run")).to_be_visible()
 

@@ -45,7 +45,7 @@ def failed(view_settings: Settings) -> None:
     ]  # fmt: skip
     record = state("fails", RolloutStatus.FAILED, run_id="fails-run", enqueued_unix_nano=now)
     publisher = KafkaPublisher(view_settings)
-    publisher.publish(ROLLOUTS, "fails", record.model_copy(update={"attempts": attempts})).result(60)
+    publisher.publish(ROLLOUTS, "fails", record.model_copy(update={"attempts": attempts})).result(300)
     publisher.close()
 
 

@@ -71,7 +71,7 @@ def test_each_text_of_workers_prompts_and_dead_letters_is_shown_and_never_run(
 ) -> None:
     publisher = KafkaPublisher(view_settings)
     for written in [publisher.publish(*record) for record in hostile_processes(time.time_ns())]:
-        written.result(60)
+        written.result(300)
     publisher.close()
     open_page(page, f"{view_url}/processes")
     workers = page.get_by_role("region", name="Workers").last
@@ -140,7 +140,7 @@ def test_spans_that_come_while_a_rollout_is_open_are_shown(page: Page, view_url:
     publisher = KafkaPublisher(view_settings)
     for number in (71, 72):
         late = framework_span(number, rollout_id=rollout, name=f"late-{number}")
-        publisher.publish(SPANS, rollout, late).result(60)
+        publisher.publish(SPANS, rollout, late).result(300)
         expect(spans.filter(has_text=f"late-{number}")).to_be_visible()
     publisher.close()
     expect(spans).to_have_count(7)
@@ -384,7 +384,7 @@ def test_new_rollouts_come_into_the_list_and_finish_there(page: Page, view_url: 
     publisher, now = KafkaPublisher(view_settings), time.time_ns()
     for number, status in enumerate((RolloutStatus.QUEUING, RolloutStatus.SUCCEEDED)):
         made = state("growing-0", status, number, run_id=run, enqueued_unix_nano=now)
-        publisher.publish(ROLLOUTS, "growing-0", made).result(60)
+        publisher.publish(ROLLOUTS, "growing-0", made).result(300)
         row = page.get_by_role("row").filter(has_text="growing-0")
         expect(row).to_contain_text(status.value)
     publisher.close()

@@ -89,7 +89,7 @@ def test_statements_have_the_same_rows_as_over_http(connection: Any, view: Setti
         starts = [1_700_000_000_000_000_001 + n for n in range(1_000)]  # nanoseconds that no double holds
         spans = [proxy_span(n).model_copy(update={"start_unix_nano": start}) for n, start in enumerate(starts)]
         written = [publisher.publish(SPANS, span.rollout_id or "", span) for span in spans]
-        client.wait_for([one.result(60) for one in written])
+        client.wait_for([one.result(300) for one in written])
         sql = "SELECT span_id, start_unix_nano, start_at, llm_prompt_token_ids FROM spans ORDER BY start_unix_nano"
         answer = ask(connection, sql)
         assert answer["start_unix_nano"].to_pylist() == starts

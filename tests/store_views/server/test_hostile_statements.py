@@ -65,7 +65,7 @@ def unit(small: Settings) -> Iterator[ProcessUnit]:
 
 def publish(publisher: KafkaPublisher, first: int, count: int) -> list[Position]:
     sent = [publisher.publish(SPANS, f"r{n % 7}", proxy_span(n)) for n in range(first, first + count)]
-    return [future.result(60) for future in sent]
+    return [future.result(300) for future in sent]
 
 
 def ask(settings: Settings, sql: str, timeout_s: float) -> str:

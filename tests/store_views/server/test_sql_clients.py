@@ -91,7 +91,7 @@ def publish(view: Settings) -> list[tuple[str, int]]:
     publisher, client = KafkaPublisher(view), ViewClient(view)
     try:
         written = [publisher.publish(SPANS, span.rollout_id or "", span) for span in spans]
-        client.wait_for([one.result(60) for one in written])
+        client.wait_for([one.result(300) for one in written])
     finally:
         publisher.close()
         client.close()

@@ -78,7 +78,7 @@ def test_sixty_hostile_statements_leave_the_view_of_training_alone(view: Process
     with closing(KafkaPublisher(with_people)) as publisher, ThreadPoolExecutor(2 + AT_ONCE) as pool:
         asking = [pool.submit(ask, lane) for lane in ("stores", "dashboard")]
         attacks = [pool.submit(attack, number) for number in range(STATEMENTS)]
-        written = [publisher.publish(SPANS, "r", proxy_span(number)).result(60) for number in range(200)]
+        written = [publisher.publish(SPANS, "r", proxy_span(number)).result(300) for number in range(200)]
         said = [attack.result() for attack in attacks]
         over.set()
         assert [asked.result()[-1] <= len(written) for asked in asking] == [True, True]
@@ -92,7 +92,7 @@ def test_sixty_hostile_statements_leave_the_view_of_training_alone(view: Process
 def test_people_notice_no_difference(view: ProcessUnit, with_people: Settings) -> None:
     url = discover(with_people, "view").address
     with closing(KafkaPublisher(with_people)) as publisher, httpx.Client(base_url=url, timeout=60) as http:
-        written = publisher.publish(SPANS, "r", proxy_span(1)).result(60)
+        written = publisher.publish(SPANS, "r", proxy_span(1)).result(300)
         with closing(ViewClient(with_people)) as client:
             assert client.query("SELECT count(*) FROM spans WHERE 1 = $1", [written], params=[1]).scalar() == 1
             with pytest.raises(QueryError, match="nothing"):

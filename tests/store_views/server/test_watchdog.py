@@ -32,7 +32,7 @@ def view_unit(settings: Settings, *arguments: str, name: str = "view") -> Proces
 
 def test_a_statement_that_ignores_its_limit_ends_the_view_which_comes_back(settings: Settings) -> None:
     publisher, supervisor, client = KafkaPublisher(settings), Supervisor(), ViewClient(settings, patience_s=120)
-    written = publisher.publish(SPANS, "r1", proxy_span(1)).result(60)
+    written = publisher.publish(SPANS, "r1", proxy_span(1)).result(300)
     unit = view_unit(settings)
     try:
         supervisor.start([unit])
@@ -134,7 +134,7 @@ def test_memory_is_blamed_on_others_before_training(tmp_path: Path) -> None:
     stores, person = Statement("a", "SELECT 1", "stores"), Statement("b", "SELECT 2", "others")
     with watchdog.watched(stores, None), watchdog.watched(person, None):
         used[0] = 11
-        assert ended.wait(60)
+        assert ended.wait(300)
         used[0] = 0
     with watchdog.watched(stores, None):
         pass
@@ -152,7 +152,7 @@ def test_memory_is_blamed_on_who_was_there_while_it_grew(tmp_path: Path) -> None
         used[0] = 9
         with watchdog.watched(page, None):
             used[0] = 11
-            assert ended.wait(60)
+            assert ended.wait(300)
             used[0] = 0
     with watchdog.watched(page, None):
         pass
@@ -172,7 +172,7 @@ def test_a_statement_that_gets_no_processor_ignores_nothing(log: LogFile) -> Non
         eventually(lambda: looks[0] > 10, what="ten looks at it")
         assert not ended.is_set()
         had_s[0] = 0.1
-        assert ended.wait(60)
+        assert ended.wait(300)
 
 
 def test_the_time_in_which_a_statement_is_checked_is_not_held_against_it(log: LogFile) -> None:

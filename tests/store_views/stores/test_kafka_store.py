@@ -306,7 +306,7 @@ async def test_without_a_view_a_wait_is_over_once_all_have_ended_meanwhile(runni
         for rollout_id in reversed(ids):
             assert not waiting.done()
             await other.update_rollout(rollout_id, status="succeeded")
-        ended = await asyncio.wait_for(waiting, 60)
+        ended = await asyncio.wait_for(waiting, 300)
         assert [rollout.rollout_id for rollout in ended] == ids
 
 

@@ -24,7 +24,7 @@ def test_who_asks_a_silent_view_is_told_that_the_store_was_closed(tmp_path: Path
         await reader.close()
         for task in asking:
             with pytest.raises(ServiceUnavailableError, match="closed"):
-                await asyncio.wait_for(task, 60)
+                await asyncio.wait_for(task, 300)
         with pytest.raises(ServiceUnavailableError, match="closed"):
             await reader.ask(ONE, {})
         accepted.close()

@@ -119,7 +119,7 @@ async def test_a_listener_hears_of_new_rollouts(server: LightningStoreServer, cl
         await server.enqueue_rollout("x")
         while "rollouts" not in (await anext(events))["positions"]:
             pass
-        await asyncio.wait_for(server.stop(), 60)  # with a listener that stays
+        await asyncio.wait_for(server.stop(), 300)  # with a listener that stays
 
 
 def _files(folder: Path) -> list[str]:

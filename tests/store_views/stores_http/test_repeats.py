@@ -130,11 +130,11 @@ def test_waits_and_writes_outlive_a_restart_of_the_server(tmp_path: Path) -> Non
     with ThreadPoolExecutor(1) as threads:
         with served(behind, settings):
             result = threads.submit(asyncio.run, scenario(client))
-            assert stop_first.wait(60)
+            assert stop_first.wait(300)
         stopped.set()
-        assert go_on.wait(60)
+        assert go_on.wait(300)
         with served(behind, settings):
-            (resources,) = result.result(60)
+            (resources,) = result.result(300)
             assert resources is not None
     asyncio.run(client.close())
     assert sum(event.kind.value == "enqueued" for event in behind.history()) == 2
@@ -257,7 +257,7 @@ def test_a_waiter_is_woken_at_once_though_the_server_waits_in_slices(
         assert asyncio.run(client.wait_for_rollouts(rollout_ids=["r1"], timeout=1.0)) == [], "several slices"
         asyncio.run(behind.update_rollout("r1", status="succeeded"))
         asyncio.run(behind.enqueue_rollout(3, rollout_id="r3"))
-        taken = taking.result(60)
+        taken = taking.result(300)
         assert taken is not None
         assert taken.rollout_id == "r3"
         assert [r.rollout_id for r in asyncio.run(client.wait_for_rollouts(rollout_ids=["r1", "r2"], share=0.5))] == [
@@ -265,6 +265,6 @@ def test_a_waiter_is_woken_at_once_though_the_server_waits_in_slices(
         ]
         assert not waiting.done()
         asyncio.run(behind.update_rollout("r2", status="failed"))
-        assert [r.status for r in waiting.result(60)] == ["succeeded", "failed"]
+        assert [r.status for r in waiting.result(300)] == ["succeeded", "failed"]
     asyncio.run(client.close())
     asyncio.run(behind.close())

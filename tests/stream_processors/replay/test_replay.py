@@ -72,7 +72,7 @@ def publish(settings: Settings, topic: Topic, records: Sequence[tuple[str, Recor
     publisher = KafkaPublisher(settings)
     try:
         for future in [publisher.publish(topic, key, record) for key, record in records]:
-            future.result(60)
+            future.result(300)
     finally:
         publisher.close()
 
