@@ -262,6 +262,9 @@ def replay(
     where: Annotated[
         str | None, typer.Option(help="Attempts for which this holds: a condition on the view `trajectories`, in SQL.")
     ] = None,
+    without: Annotated[
+        str | None, typer.Option(help="Leave out attempts for which this holds: such a condition. Also with --train.")
+    ] = None,
     reward: Annotated[
         str | None, typer.Option(help="Reward rule: file.py (its function `reward`), or module:function.")
     ] = None,
@@ -294,6 +297,11 @@ def replay(
     output: Output = Format.TABLE,
 ) -> None:
     """Assemble history again by other rules and compare; or train on it again."""
+    if train is not None and without is not None:
+        from .fork import run_fork
+
+        run_fork(Settings.load(), train, 0, reward, without, errors_max, out, output)
+        return
     if train is not None:
         from .replay_training import run_replay_training
 
@@ -321,7 +329,29 @@ def replay(
         errors_max,
         AssemblySpec(credit=credit or None, reward_match=reward_match or None, trained_agents=agents or None),
     )
-    run_replay(settings, rules, select(settings, start, end, run_id, where), out, level, to_prefix, output)
+    run_replay(settings, rules, select(settings, start, end, run_id, where, without), out, level, to_prefix, output)
+
+
+@app.command()
+def fork(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The run to fork.")],
+    at: Annotated[int, typer.Option(help="The last step to keep as it was; 0: none.", min=0)] = 0,
+    reward: Annotated[
+        str | None, typer.Option(help="Reward rule: file.py (its function `reward`), or module:function.")
+    ] = None,
+    without: Annotated[
+        str | None, typer.Option(help="Attempts to leave out: a condition on the view `trajectories`, in SQL.")
+    ] = None,
+    errors_max: Annotated[
+        int, typer.Option(help="Stop when the reward rule raises in more attempts than these.", min=0)
+    ] = 10,
+    out: Annotated[Path | None, typer.Option(help="Folder for weights.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Train a run again from a step on, with other rewards or without some rollouts, and compare."""
+    from .fork import run_fork
+
+    run_fork(Settings.load(), run_id, at, reward, without, errors_max, out, output)
 
 
 @app.command("import")

@@ -91,30 +91,38 @@ def run_replay(
         _print(comparison, replay)
 
 
-def select(settings: Settings, start: str, end: str | None, run_id: str | None, where: str | None) -> Selection:
+def select(
+    settings: Settings, start: str, end: str | None, run_id: str | None, where: str | None, without: str | None = None
+) -> Selection:
     """Make the selection that the options name.
 
     Raises:
         SettingsError: a time is none.
-        QueryError: ``where`` is no condition on the view ``trajectories``.
-        ServiceUnavailableError: there is a ``where``, and no view.
+        QueryError: ``where`` or ``without`` is no condition on the view ``trajectories``.
+        ServiceUnavailableError: there is a condition, and no view.
     """
-    return Selection(
-        parse_time(start, "--from"),
-        None if end is None else parse_time(end, "--to"),
-        run_id,
-        None if where is None else _attempts(settings, where),
-    )
+    kept = None if where is None else attempts_where(settings, where)
+    if without is not None:
+        kept = (attempts_where(settings, "true") if kept is None else kept) - attempts_where(settings, without)
+    return Selection(parse_time(start, "--from"), None if end is None else parse_time(end, "--to"), run_id, kept)
 
 
 def _asking(settings: Settings) -> Callable[[str], Any]:
     return partial(ask_view, settings)
 
 
-def _attempts(settings: Settings, where: str) -> frozenset[AttemptKey]:
+def attempts_where(settings: Settings, where: str, run_id: str | None = None) -> frozenset[AttemptKey]:
+    """The attempts, of a run or of all, for which a condition on the view ``trajectories`` holds.
+
+    Raises:
+        QueryError: it is no such condition.
+        ServiceUnavailableError: there is no view.
+    """
     with needs("view"):
         from lightstream.store_views.exports.paging import rows_of
+        from lightstream.store_views.sql_literal import sql_literal
     trajectories = "SELECT log_partition, log_offset, rollout_id, attempt_id FROM trajectories"
+    where = where if run_id is None else f"({where}\n) AND run_id = {sql_literal(run_id)}"
     place = ("log_partition", "log_offset")
     rows = rows_of(_asking(settings), trajectories, place, where=f"{where}\n", page_rows=ATTEMPTS_PER_PAGE)
     return frozenset((row["rollout_id"], row["attempt_id"]) for row in rows)

@@ -2,7 +2,7 @@
 
 from .comparison import Comparison, Difference, History, read_history
 from .log import AttemptKey, Selection, TopicReader
-from .replay import MERGES, Replay, ReplayRules
+from .replay import MERGES, Replay, ReplayRules, RewardsAgain
 from .reward_rule import ReplayedAttempt, ReplayedCall, RewardRule, RuleErrors, load_reward_rule
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "ReplayedAttempt",
     "ReplayedCall",
     "RewardRule",
+    "RewardsAgain",
     "RuleErrors",
     "Selection",
     "TopicReader",

@@ -18,7 +18,7 @@ from ..core.segments import Segment, segments_of, transitions_of
 from .comparison import Merge
 from .late_rollouts import LateRollouts, RolloutOffsets, ranges_of, rollout_of
 from .log import AttemptKey, LogEntry, Selection, TopicReader
-from .reward_rule import ReplayedAttempt, RewardRule, RuleErrors, reward_again
+from .reward_rule import ReplayedAttempt, RewardRule, Rewards, RuleErrors, reward_again
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +130,56 @@ class Replay:
     def _count(self, reading: _Reading) -> None:
         self.open_count += reading.assembler.open_count
         self.left_out += reading.left_out
+
+
+class RewardsAgain:
+    """A rule's rewards for every attempt of a run, to put on its trajectories as a trainer consumed them.
+
+    Reads the run's spans once, when it is made.
+
+    Attributes:
+        errors: in how many attempts the rule failed, and the first of these. Their rewards are missing.
+
+    Raises:
+        ServiceUnavailableError: Kafka does not answer.
+        SettingsError: the rule fails too often.
+    """
+
+    def __init__(self, settings: Settings, run_id: str, rule: RewardRule, errors_max: int | None) -> None:
+        self._outcomes: dict[AttemptKey, Rewards | Exception] = {}
+
+        def kept(attempt: ReplayedAttempt) -> Rewards:
+            try:
+                rewards = rule(attempt)
+            except Exception as error:
+                self._outcomes[_key(attempt.trajectory)] = error
+                raise
+            self._outcomes[_key(attempt.trajectory)] = rewards
+            return rewards
+
+        replay = Replay(settings, ReplayRules(reward=kept, errors_max=errors_max), Selection(run_id=run_id))
+        for _ in replay.trajectories():
+            pass
+        self.errors = replay.rule_errors
+
+    def __call__(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with the rule's rewards.
+
+        Raises:
+            SettingsError: the attempt's spans have left the log.
+        """
+        if _key(trajectory) not in self._outcomes:
+            raise SettingsError(
+                f"the spans of rollout {trajectory.rollout_id!r} have left the log, and a reward rule reads them."
+            )
+        outcome = self._outcomes[_key(trajectory)]
+
+        def again(_: ReplayedAttempt) -> Rewards:
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        return reward_again(again, ReplayedAttempt(trajectory, ()), trajectory.credit)
 
 
 class _Reading:

@@ -6,7 +6,7 @@ import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import Drop, DropReason, SpanRecord, Trajectory, TripletRecord
@@ -102,8 +102,11 @@ class ReplayedAttempt:
         return found
 
 
-RewardRule = Callable[[ReplayedAttempt], "float | Mapping[int | None, float | None] | None"]
+Rewards: TypeAlias = "float | Mapping[int | None, float | None] | None"
 """The attempt's reward (``None``: missing); or rewards by call index, under ``None`` that of the whole trajectory."""
+
+RewardRule = Callable[[ReplayedAttempt], Rewards]
+"""Called once for each attempt."""
 
 
 def load_reward_rule(name: str) -> RewardRule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from lightstream.store_views.client import ViewClient
 from lightstream.trainers import make_tiny_model
 from lightstream.up import Stack
+from tests.support.checkpoints import checkpoint_in
 from tests.support.forked import run_forked
 from tests.support.program import COMMAND
 from tests.support.topics import settings_on
@@ -59,10 +61,27 @@ def test_a_run_with_its_runner_in_another_process(kafka_servers: str, tmp_path: 
         query = "SELECT step, made_with->>'algorithm' FROM training_steps ORDER BY step"
         eventually(lambda: len(view.query(query).rows) == STEPS, what="all steps are shown")
         steps = view.query(query).rows
+        weights = view.query("SELECT max_by(checkpoint_url, step) FROM training_steps").scalar()
         view.close()
+        (tmp_path / "same.py").write_text("def reward(attempt):\n    return attempt.trajectory.reward\n")
+        fork = ["fork", "parity", "--reward", "same.py"]
+        same, fewer = (
+            run_forked([*COMMAND[1:], *fork, *more], environment, tmp_path, TIMEOUT_S)
+            for more in (["--format", "json"], ["--without", "rollout_id LIKE '%-0'", "--out", "fewer"])
+        )
     assert (done.returncode, done.stderr) == (0, "")
     assert (runner.returncode, errors) == (0, "")
     assert [(row[0], row[1]) for row in steps] == [(step, "VERL rloo") for step in range(1, STEPS + 1)]
     assert "Run 'parity' begins" in done.stdout
+    assert (same.returncode, fewer.returncode) == (0, 0), same.stderr + fewer.stderr
+    forked = json.loads(same.stdout)
+    committed = checkpoint_in(stack.settings.data_dir, weights) / "model.safetensors"
+    assert (Path(forked["weights"]) / "model.safetensors").read_bytes() == committed.read_bytes()
+    assert [step["fork"]["reward/mean"] for step in forked["steps"]] == [
+        step["committed"]["reward/mean"] for step in forked["steps"]
+    ]
+    assert f"{STEPS * GROUPS} attempts of run 'parity' are left out" in fewer.stderr
+    assert "Run parity: committed, and as a fork" in fewer.stdout
+    assert list((tmp_path / "fewer").glob("step-*/model.safetensors"))
     assert "takes rollouts of run 'parity', 16 at once" in said
     assert f"{STEPS * GROUPS * SAMPLES} attempts ended, 0 running" in said

@@ -1,4 +1,7 @@
-"""The training of a run again, from what the log holds: the same weights to the bit, or where they differ."""
+"""The training of a run again, from what the log holds: the same weights to the bit, or where they differ.
+
+Or a fork of it: from a step on with other rewards, or without some of its rollouts.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from ..engines.verl.config import options_of
 from ..engines.verl.initial import write_initial_model
 from ..ledger.reading import read_topic
 from ..loop.protocols import Engine
-from ..loop.recovery import has_weights_of, make_again
+from ..loop.recovery import Change, has_weights_of, make_again
 from ..rollouts.groups.source import LoggedGroups
 from ..rollouts.rollouts import Rollouts
 from ..rollouts.trajectory_source import TrajectorySource
@@ -47,8 +50,10 @@ class ReplayedTraining:
 
     Attributes:
         weights: the folder of the weights after the last step.
-        steps: the steps that changed the weights; each was made again.
+        steps: the steps that changed the weights, now or then; each was made again.
         differing: step -> the metrics that are not the committed ones.
+        metrics: step -> the metrics that it had this time; empty where nothing of it was left.
+        committed: step -> its committed metrics.
         compared: the steps whose committed weights are still on the disk.
         other_weights: those of which the weights are not the same to the bit.
     """
@@ -58,37 +63,55 @@ class ReplayedTraining:
     differing: dict[int, dict[str, tuple[float, float]]] = field(
         default_factory=dict[int, dict[str, tuple[float, float]]]
     )
+    metrics: dict[int, dict[str, float]] = field(default_factory=dict[int, dict[str, float]])
+    committed: dict[int, dict[str, float]] = field(default_factory=dict[int, dict[str, float]])
     compared: list[int] = field(default_factory=list[int])
     other_weights: list[int] = field(default_factory=list[int])
 
 
 def replay_training(
-    settings: Settings, run_id: str, folder: Path, *, progress: Progress | None = None
+    settings: Settings,
+    run_id: str,
+    folder: Path,
+    *,
+    at: int = 0,
+    change: Change | None = None,
+    progress: Progress | None = None,
 ) -> ReplayedTraining:
     """Make every step of a run again: from its first weights, with its options, on the trajectories that it consumed.
 
     Commits nothing, and samples nothing. On the machine of the run, with the same number of threads and versions of
     torch and verl, all is the same to the bit.
 
+    With a ``change`` the steps after ``at`` are a fork. Its rollouts are those that the run sampled: from its second
+    step on, another policy than the fork's answered, and only a correction (``correction=…``) accounts for that.
+
     Args:
         folder: where the weights go, under ``step-…``.
+        at: the last step that is made as it was.
+        change: gives the trajectory to train on in place of each after ``at``; ``None`` leaves it out.
 
     Raises:
-        TrainingError: the run has no step, was not made by ``VERL`` in one process, or its first weights or some of its
-            trajectories are gone.
+        TrainingError: the run has no step, or none after ``at``; was not made by ``VERL`` in one process; or its first
+            weights or some of its trajectories are gone.
         ServiceUnavailableError: Kafka does not answer.
     """
     progress = progress or Progress(None)
     committed = _steps_of(settings, run_id)
-    updates = [step for step in committed if step.outcome is StepOutcome.UPDATED]
+    updates = [step for step in committed if _is_made(step, at, change)]
     if not updates:
         raise TrainingError(f"run {run_id!r} has no step that changed the weights.")
+    if at and not updates[0].step <= at < updates[-1].step:
+        raise TrainingError(
+            f"run {run_id!r} has no step {at} that others follow.",
+            next_step=f"Name one from {updates[0].step} to {updates[-1].step - 1}.",
+        )
     checkpoints = CheckpointFolder(folder)
     first = _first_weights(settings, updates[0], checkpoints)
     result = ReplayedTraining(first)
-    made: TrainingStep | None = None
+    after: TrainingStep | None = None
     # Options may have changed at a restart, which went on from a checkpoint just so.
-    for options_json, of_options in groupby(updates, lambda step: step.made_with[OPTIONS]):
+    for (options_json, _), of_options in groupby(updates, lambda step: (step.made_with[OPTIONS], step.step > at)):
         options = VERL(**options_of(options_json))
         engine = options.new_engine(result.weights, first)
         with closing(engine), closing(TrajectorySource(settings, f"lightstream-replay-{run_id}", run_id=run_id)) as log:
@@ -96,12 +119,22 @@ def replay_training(
             rollouts = Rollouts(run=_run(settings, committed, progress), source=options.scored(source))
             for steps in _chunks(list(of_options)):
                 progress.say(f"Making steps {steps[0].step} to {steps[-1].step} of {updates[-1].step} again.")
-                for step, metrics in make_again(options, rollouts, engine, steps, after=made):
+                changed = change if steps[0].step > at else None
+                for step in steps:
+                    result.steps.append(step.step)
+                    result.committed[step.step], result.metrics[step.step] = dict(step.metrics), {}
+                for step, metrics in make_again(options, rollouts, engine, steps, after=after, change=changed):
                     _compare(settings, result, step, metrics, engine)
-                    made = step
-            save = engine.save_weights if made is updates[-1] else engine.save
+                after = next((s for s in reversed(steps) if s.outcome is StepOutcome.UPDATED), after)
+            save = engine.save_weights if result.steps[-1] == updates[-1].step else engine.save
             result.weights = checkpoints.write(result.steps[-1], save)
     return result
+
+
+def _is_made(step: TrainingStep, at: int, change: Change | None) -> bool:
+    """Whether a step is made again. In a fork, one without a signal may have another reward, and with it a signal."""
+    forked = change is not None and step.step > at
+    return step.outcome is StepOutcome.UPDATED or (forked and step.outcome is StepOutcome.UNCHANGED)
 
 
 def _steps_of(settings: Settings, run_id: str) -> list[TrainingStep]:
@@ -152,7 +185,7 @@ def _chunks(steps: list[TrainingStep]) -> Iterator[list[TrainingStep]]:
 def _compare(
     settings: Settings, result: ReplayedTraining, step: TrainingStep, metrics: dict[str, float], engine: Engine
 ) -> None:
-    result.steps.append(step.step)
+    result.metrics[step.step] = metrics
     differing = {
         name: (step.metrics[name], value)
         for name, value in metrics.items()

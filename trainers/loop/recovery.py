@@ -13,15 +13,17 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from lightstream.runtime.disk import DiskRoom
 from lightstream.runtime.files import private_folder
 from lightstream.schemas.errors import TrainingError
-from lightstream.schemas.records import StepOutcome, TrainingStep
+from lightstream.schemas.records import StepOutcome, TrainingStep, Trajectory
 
 from ..rollouts.groups import Group, natural_order
 from ..rollouts.rollouts import Rollouts
 from ..run.checkpoint import CheckpointFolder, existing_folder
+from .metrics import group_metrics
 from .options import LoopOptions
 from .policy import checkpoint_of, latest, own_policy
 from .protocols import Engine
@@ -33,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS_FILE = "weights.txt"
 """Has the address of the served weights that a checkpoint belongs to: the ledger knows of which step those are."""
+
+Change: TypeAlias = "Callable[[Trajectory], Trajectory | None]"
+"""The trajectory to train on in place of a consumed one; ``None`` leaves it out."""
 
 NAME_OF_0_2 = "policy"
 """What 0.2 served the weights of every run as; its calls do not name their resources."""
@@ -180,17 +185,19 @@ def make_again(
     steps: Sequence[TrainingStep],
     *,
     after: TrainingStep | None,
+    change: Change | None = None,
 ) -> Iterator[tuple[TrainingStep, dict[str, float]]]:
     """Make committed steps again, from the trajectories that they name, in the revisions that they consumed.
 
     Reads them from the rollouts' source, which has to :meth:`~GroupSource.seek` afterwards.
 
     Args:
-        steps: in order; those that changed the weights.
-        after: the one before them; ``None``: they are the first.
+        steps: in order; those that changed the weights, and with a ``change`` also those that left them as they were.
+        after: the last step before them that changed the weights; ``None``: there is none.
+        change: gives the trajectory to train on in place of each; ``None`` leaves it out.
 
     Yields:
-        Each step, and the metrics that it had this time.
+        Each step that changed the weights this time, and its metrics; with a ``change`` each one that has rollouts.
 
     Raises:
         TrainingError: trajectories are gone from the log.
@@ -202,6 +209,7 @@ def make_again(
     ]
     run = rollouts.run
     found = rollouts.source.reread(low_water, {identity for names in consumed for identity in names})
+    version = version_of(after)
     for step, names in zip(steps, consumed, strict=True):
         if not found.keys() >= names.keys():
             lost = len(names.keys() - found.keys())
@@ -214,8 +222,28 @@ def make_again(
             Group(name, tuple(found[i] for i in sorted(names, key=lambda i: natural_order(i[0])) if names[i] == name))
             for name in sorted(set(names.values()), key=natural_order)
         ]
-        version = int((step.resources_id or "").rpartition("-v")[2]) - 1
+        if change is not None:
+            groups = list(_changed(groups, change))
+        if step.outcome is StepOutcome.UPDATED:
+            version = version_of(step) - 1
         own = partial(own_policy, options, run, version, former_name=NAME_OF_0_2)
         batch = select_batch(options, split_silent(options, groups), version, engine, own)
+        metrics = group_metrics(groups) | batch.metrics
         if batch.outcome is StepOutcome.UPDATED:
-            yield step, batch.metrics | update(engine, batch, run, step.step, version).metrics
+            yield step, metrics | update(engine, batch, run, step.step, version).metrics
+        elif groups and change is not None:
+            yield step, metrics
+        if step.outcome is StepOutcome.UPDATED:
+            version += 1
+
+
+def version_of(step: TrainingStep | None) -> int:
+    """The version of the weights after a step that changed them; 0 before the first."""
+    return 0 if step is None else int((step.resources_id or "").rpartition("-v")[2])
+
+
+def _changed(groups: Sequence[Group], change: Change) -> Iterator[Group]:
+    """The groups with trajectories changed; a group of which none is left is left out."""
+    for group in groups:
+        if kept := tuple(found for found in map(change, group.trajectories) if found is not None):
+            yield Group(group.group_id, kept)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from lightstream.cli.replay import parse_time, select
+from lightstream.cli.replay import attempts_where, parse_time, select
 from lightstream.runtime.kafka import KafkaPublisher
 from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
@@ -39,6 +39,7 @@ from lightstream.stream_processors.replay import (
     Replay,
     ReplayedAttempt,
     ReplayRules,
+    RewardsAgain,
     Selection,
     TopicReader,
     load_reward_rule,
@@ -239,6 +240,10 @@ def test_the_command_chooses_by_sql(settings: Settings, history: list[Trajectory
         pass
     chosen = select(here, "earliest", None, "run", "rollout_id < 'c' -- two").attempts
     assert chosen == frozenset({("a", "a-a1"), ("b", "b-a1")})
+    chosen = select(here, "earliest", None, "run", "rollout_id < 'c'", "rollout_id = 'a' -- one").attempts
+    assert chosen == frozenset({("b", "b-a1")})
+    assert attempts_where(here, "rollout_id < 'c' -- two", "another") == frozenset()
+    assert attempts_where(here, "rollout_id < 'b' OR false", "") == frozenset({("a", "a-a1")})
     with pytest.raises(QueryError, match="no_such_column"):
         select(here, "earliest", None, None, "no_such_column = 1")
 
@@ -250,6 +255,25 @@ def test_rewards_of_single_calls_and_wrong_ones(settings: Settings, history: lis
     replayed, _ = run(settings, ReplayRules(reward=by_call))
     rewards = {t.rollout_id: [triplet.reward for triplet in t.triplets] for t in replayed}
     assert rewards == {"a": [0.5, 0.25], "b": [0.5, 0.25], "d": [0.5, 0.25], "c": [None, None]}
+
+
+def test_rewards_for_the_trajectories_that_a_trainer_consumed(
+    settings: Settings, history: list[Trajectory], tmp_path: Path
+) -> None:
+    """The same as a replay's; a rule that reads answers needs the spans, and an attempt without them is named."""
+    (tmp_path / "rule.py").write_text(RULE)
+    rule = load_reward_rule(str(tmp_path / "rule.py"))
+    replayed = {t.rollout_id: t for t in run(settings, ReplayRules(reward=rule))[0]}
+    again = RewardsAgain(settings, "", rule, None)
+    for trajectory in history:
+        expected = replayed[trajectory.rollout_id]
+        assert again(trajectory) == expected.model_copy(update={"drops": again(trajectory).drops})
+        assert [drop.detail for drop in again(trajectory).drops] == [drop.detail for drop in expected.drops]
+    assert again.errors.count == 1
+    with pytest.raises(SettingsError, match="the spans of rollout 'gone' have left the log"):
+        again(history[0].model_copy(update={"rollout_id": "gone"}))
+    with pytest.raises(SettingsError, match="failed in more than 0 attempts; the first was rollout d"):
+        RewardsAgain(settings, "", rule, 0)
 
 
 def test_of_a_trained_attempt_that_revision_counts(history: list[Trajectory], settings: Settings) -> None:
