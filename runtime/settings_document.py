@@ -94,14 +94,16 @@ def _kind(field: FieldInfo) -> Any:
     return annotation
 
 
-HEAD = """# Settings
+HEAD = """<!-- Written by `make docs`. -->
+
+# Settings
 
 Settings are environment variables, the same for every process; `lightstream up` hands them on to those that it starts.
 In Python they are arguments too: `Settings.load(topic_prefix="mine.")`. `lightstream settings` shows what they are now.
 A value that a setting cannot have is refused, and so is a variable that nearly has the name of a setting.
 
 The name tells the unit: `_s` seconds, `_ms` milliseconds, `_bytes` bytes. Secrets are marked as such, and are shown
-nowhere. Written by `python -m lightstream.runtime.settings_document`; do not edit.
+nowhere.
 """
 
 

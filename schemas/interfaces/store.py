@@ -53,8 +53,9 @@ class LightningStore:
     (:class:`ServiceUnavailableError`, :class:`PublishError`), what was durable by then takes effect. Ask the store how
     things stand before you write again, unless the same call twice is the same as once.
 
-    Raises (any method):
-        StoreError: the call cannot be done (a ``ValueError``); :class:`NotFoundError` where an id does not exist.
+    Raises:
+        StoreError: a call of any method cannot be done (a ``ValueError``); :class:`NotFoundError` where an id does not
+            exist.
         ServiceUnavailableError: a process that is needed does not answer, or the store was closed before the answer
             came.
         PublishError: a write did not become durable.

@@ -19,11 +19,10 @@ LONG_SHARE_MAX = 0.04
 FILLERS = ("what", "those", "of which", "so many", "anew", "asked of", "whoever")
 _FILLER = re.compile(rf"\b({'|'.join(FILLERS)})\b", re.IGNORECASE)
 
-REFERENCE = ("docs/tables.md", "docs/settings.md", "docs/agent-lightning.md")
-"""Generated whole from declarations."""
+WRITTEN = "<!-- Written by `make docs`. -->"
+"""The first line of a page that is generated whole from declarations."""
 
 _CODE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
-_GENERATED = re.compile(r"<!-- [^>]*written by `make docs`\. -->.*?<!-- End [^>]*-->", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ")
 _END = re.compile(r"""(?<=[.!?])["”)*_]*\s+(?=["“(*_`\[A-Z0-9])""")
@@ -32,7 +31,7 @@ _LINK = re.compile(r"\]\([^)]*\)")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The prose of a page: without code, generated tables and comments."""
+    """The prose of a page: without code and comments."""
 
     headings: tuple[str, ...]
     paragraphs: tuple[str, ...]
@@ -43,16 +42,25 @@ class Page:
         return [sentence for paragraph in self.paragraphs for sentence in sentences_of(paragraph)]
 
 
-def pages() -> list[Path]:
-    """Every page that people read and write, relative to the root."""
+def all_pages() -> list[Path]:
+    """Every page, relative to the root."""
     found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
-    named = {path.relative_to(ROOT) for path in found}
-    return sorted(named - {Path(name) for name in (*REFERENCE, "CHANGELOG.md")})
+    return sorted(path.relative_to(ROOT) for path in found)
+
+
+def reference() -> list[Path]:
+    """Every page that is generated."""
+    return [path for path in all_pages() if (ROOT / path).read_text("utf-8").startswith(WRITTEN)]
+
+
+def pages() -> list[Path]:
+    """Every page that people write; the change log, a list, is none."""
+    return sorted({*all_pages()} - {*reference(), Path("CHANGELOG.md")})
 
 
 def read(text: str) -> Page:
     """Split Markdown into headings and paragraphs."""
-    text = _COMMENT.sub("", _GENERATED.sub("", _CODE.sub("\n", text)))
+    text = _COMMENT.sub("", _CODE.sub("\n", text))
     headings: list[str] = []
     paragraphs: list[str] = []
     open_lines: list[str] = []
@@ -121,13 +129,13 @@ def faults_of(text: str) -> list[str]:
 
 
 def figures() -> Iterator[str]:
-    """Words (without generated tables), sentences, share of long ones, longest paragraph: by page, and of all."""
+    """Words, sentences, share of long ones, longest paragraph: by page, and of all."""
     words = sentences = long = longest = 0
     for path in pages():
         text = (ROOT / path).read_text("utf-8")
         page = read(text)
         of_page = (
-            len(_GENERATED.sub("", text).split()),
+            len(text.split()),
             len(page.sentences),
             len(long_sentences(page)),
             max(len(paragraph.split()) for paragraph in page.paragraphs),

@@ -46,7 +46,7 @@ class VERL(VerlConfig, Algorithm):
 
     servers: VllmOptions | None = option(
         None,
-        "`VllmOptions(...)`: start vLLM for this training ([below](#vllm)), in place of a policy server",
+        "`VllmOptions(...)`: start vLLM for this training ([more](training.md#vllm)), in place of a policy server",
         rules=(conflicts("policies", why="which are served by the policy server: vLLM has one model at a time"),),
     )
     config: InitVar[Mapping[str, Any] | None] = None

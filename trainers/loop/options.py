@@ -56,7 +56,7 @@ POLICY_RULES = (
 class LoopOptions:
     """Options of a training loop, whatever the engine.
 
-    What each does is said where it is declared; ``docs/training.md`` has them in a table.
+    Each has its sentence where it is declared; ``docs/options.md`` lists them by group.
     """
 
     steps: int = option(
@@ -126,7 +126,7 @@ class LoopOptions:
         " task (temperature 0, mode `test`), which does not train; an agent's `validation_rollout`, if it has"
         " one, makes it. `reinforce`: the reward itself. `reinforce_plus_plus`: the reward, whitened over the"
         " tokens of the step. `reinforce_plus_plus_baseline`: the same after subtracting the group's mean. "
-        "`gae`: PPO with a critic ([below](#ppo-with-a-critic))",
+        "`gae`: PPO with a critic ([more](training.md#ppo-with-a-critic))",
     )
     advantage_per: AdvantagePer = option(
         "rollout",
@@ -215,7 +215,7 @@ class LoopOptions:
     )
     policies: Mapping[str, AgentPolicy] = option(
         dict[str, AgentPolicy](),
-        "several adapters of the model, one for each policy of a system of agents ([below](#several-policies))",
+        "adapters of the model, one for each policy of a system of agents ([more](training.md#several-policies))",
         rules=POLICY_RULES,
     )
     resource_name: str = option(

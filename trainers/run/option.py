@@ -6,7 +6,7 @@ Checks, the table of the documentation, the command line and the reading of verl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar, cast
 
@@ -161,18 +161,18 @@ def check_declared(options: object) -> None:
                     raise problem
 
 
-def options_as_markdown(options: type) -> str:
-    """A table of the options: those in one row have one sentence."""
-    rows: list[tuple[list[str], list[str], str]] = []
-    for f in _fields(options):
-        of: Declared = f.metadata[_DECLARED]
-        if of.doc or not rows:
-            rows.append(([], [], of.doc))
-        names, defaults, _ = rows[-1]
-        names.append(f"`{f.name}`")
-        defaults.append(of.shown or _shown(_default_of(f)))
-    table = "".join(f"| {', '.join(names)} | {', '.join(defaults)} | {doc} |\n" for names, defaults, doc in rows)
-    return f"| option | default | |\n|---|---|---|\n{table}"
+def options_as_markdown(options: type, names: Sequence[str]) -> str:
+    """Return a table of some options of a class, in this order, with their defaults and sentences."""
+    by_name = {f.name: f for f in _fields(options)}
+    rows = (
+        f"| `{name}` | {_shown_default(by_name[name])} | {by_name[name].metadata[_DECLARED].doc} |\n" for name in names
+    )
+    return f"| option | default | |\n|---|---|---|\n{''.join(rows)}"
+
+
+def _shown_default(f: Field[Any]) -> str:
+    of: Declared = f.metadata[_DECLARED]
+    return of.shown or _shown(_default_of(f))
 
 
 def _fields(options: type) -> Iterator[Field[Any]]:
