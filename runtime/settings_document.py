@@ -47,7 +47,7 @@ def accepted(name: str, field: FieldInfo) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for people: what is secret in it is hidden."""
+    """A value for people, with its secrets hidden."""
     if value is None:
         return "(unset)"
     if value == "":
@@ -108,7 +108,7 @@ nowhere.
 
 
 def settings_as_markdown() -> str:
-    """Every setting in its group, with what it may be, its default, and its meaning."""
+    """Every setting in its group, with its allowed values, its default, and its meaning."""
     return HEAD + "".join(_section(title, names) for title, names in SETTING_GROUPS.items())
 
 

@@ -369,7 +369,7 @@ def _instead(name: str) -> str:
     for pattern, instead in ABSENT_NAMES.items():
         if fnmatchcase(name, pattern):
             return instead
-    raise LookupError(f"{name} is not in lightstream.agl, and ABSENT_NAMES does not say what replaces it")
+    raise LookupError(f"{name} is not in lightstream.agl, and ABSENT_NAMES names no replacement")
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def options_given(arguments: Sequence[str]) -> list[str]:
         if not name.startswith("--") or not (equals or rest):
             raise SettingsError(
                 f"{name!r} is no option with a value.",
-                next_step="`lightstream train --help` lists those of the command; VERL's are in docs/options.md.",
+                next_step="`lightstream train --help` lists the command's; VERL's are in docs/options.md.",
             )
         options.append(f"{name[2:].replace('-', '_')}={value if equals else rest.pop(0)}")
     return options

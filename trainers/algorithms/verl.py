@@ -126,7 +126,7 @@ class VERL(VerlConfig, Algorithm):
         return ScoredGroups(source, RewardModel(self.reward_model, self.model, device=self.device, dtype=self.dtype))
 
     def of_tasks(self, tasks: int) -> VERL:
-        """The algorithm with the steps that :attr:`epochs` are for so many tasks.
+        """The algorithm with the steps that :attr:`epochs` are for this number of tasks.
 
         Raises:
             SettingsError: they are fewer than one step takes.

@@ -312,7 +312,7 @@ class LoopOptions:
             )
 
     def of_failures(self, retried: Collection[str]) -> str:
-        """What becomes of attempts that fail, in a sentence.
+        """The fate of attempts that fail, in a sentence.
 
         Args:
             retried: ends of an attempt after which another follows.
@@ -351,7 +351,7 @@ class LoopOptions:
 
     @property
     def has_critic(self) -> bool:
-        """Whether the engine makes the advantages, token by token, of the rewards and of what a critic expects."""
+        """Whether the engine makes the advantages, token by token, from the rewards and a critic's expectations."""
         return self.scoring.has_critic
 
     @property

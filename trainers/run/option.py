@@ -1,4 +1,4 @@
-"""An option of an algorithm, declared in one place: its default, what it does, verl's keys, its bounds, its rules.
+"""An option of an algorithm, declared in one place: default, meaning, verl's keys, bounds and rules.
 
 Checks, the table of the documentation, the command line and the reading of verl's configuration go by that.
 """
@@ -19,7 +19,7 @@ _DECLARED = "lightstream.option"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What another option must be, or must not be, where an option is given.
+    """A demand on another option, where an option is given.
 
     Attributes:
         values: of the other option; empty: all but its default.
@@ -62,7 +62,7 @@ def conflicts(other: str, *values: object, why: str = "", next_step: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What is known of an option beside its type and default.
+    """The declaration of an option beside its type and default.
 
     Attributes:
         doc: what it does, for the table of options; empty: it is in the row of the option before.
@@ -91,7 +91,7 @@ class Declared:
     rules: tuple[Rule, ...] = ()
 
     def wanted(self, value: Any) -> str | None:
-        """What would be taken in place of ``value``; ``None`` where that is within the bounds."""
+        """The values that would be taken in place of ``value``; ``None`` if that is within the bounds."""
         if self.above is not None and not self.above < value < math.inf:
             return f"a finite number above {self.above:g}"
         if self.least is None:
