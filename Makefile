@@ -31,7 +31,7 @@ export HATCH_BUILD_NO_HOOKS = true
 # Tests start hundreds of processes, each of which would compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning test-agent-lightning-examples test-install test-sql-clients test-prometheus dist check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs links install install-core clean help
+.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning test-agent-lightning-examples test-install test-sql-clients test-prometheus dist check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs site links install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -61,6 +61,7 @@ help:
 	@echo "make lock     the lock files, after a change of dependencies"
 	@echo "make schemas  the Avro files, after a change of records"
 	@echo "make docs     the pages that are generated"
+	@echo "make site     all pages as a site with a search, into .site"
 	@echo "make clean    remove the environments and caches; runs and their data (.lightstream) stay"
 
 demo: $(INSTALLED)
@@ -154,11 +155,17 @@ schemas: $(INSTALLED)
 	$(PY) -m lightstream.schemas.codec.write_files
 
 docs: $(INSTALLED)
-	$(PY) -m lightstream.store_views.document > docs/tables.md
+	$(PY) -m lightstream.store_views.document docs/tables
 	$(PY) -m lightstream.store_views.queries.typescript > store_views/dashboard/src/api/rows.ts
 	$(PY) -m lightstream.runtime.settings_document > docs/settings.md
-	$(PY) -m lightstream.agl.document > docs/agent-lightning.md
-	$(PY) -m lightstream.trainers.algorithms.options_document docs/training.md
+	$(PY) -m lightstream.agl.document docs
+	$(PY) -m lightstream.cli.document > docs/command-line.md
+	$(PY) -m lightstream.trainers.algorithms.options_document > docs/options.md
+
+# Ends at a page that the sidebar lacks, and at a link that leads nowhere.
+site: $(INSTALLED)
+	$(PY) -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs/site . .site
+	@echo "Open .site/index.html."
 
 lock: $(INSTALLED)
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra all --extra dev pyproject.toml \
@@ -225,4 +232,4 @@ $(AGL_EXAMPLES_VENV)/.installed: pyproject.toml | $(INSTALLED)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(CORE_VENV) $(APART) $(VERL_VENV) $(VLLM_VENV) $(AGL_VENV) $(AGL_EXAMPLES_VENV) store_views/dashboard/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .site $(VENV) $(CORE_VENV) $(APART) $(VERL_VENV) $(VLLM_VENV) $(AGL_VENV) $(AGL_EXAMPLES_VENV) store_views/dashboard/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -25,7 +25,7 @@ class ParallelWorkerBase:
         """Do the work."""
 
     def teardown_worker(self, worker_id: int, *args: Any, **kwargs: Any) -> None:
-        """Take down what :meth:`init_worker` set up."""
+        """Take down the parts that :meth:`init_worker` set up."""
 
     def teardown(self, *args: Any, **kwargs: Any) -> None:
-        """Take down what :meth:`init` set up."""
+        """Take down the parts that :meth:`init` set up."""

@@ -14,7 +14,7 @@ PRIVATE_UMASK = 0o077
 
 
 def private_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone; one that is there stays as it is."""
+    """Make a folder and its missing parents, for this user alone; an existing folder stays as it is."""
     if not folder.is_dir():
         private_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)

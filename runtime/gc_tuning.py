@@ -18,8 +18,8 @@ def collect_seldom() -> None:
 
 @contextlib.contextmanager
 def without_collection() -> Generator[None]:
-    """Collect nothing in the block, for large imports: what they make stays for good, and going over it again and
-    again took an eighth of the time to load torch and verl."""
+    """Collect nothing in the block, for large imports: collections took an eighth of the time to load torch and
+    verl."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -39,7 +39,7 @@ class CheckWithReadings(Protocol):
 
 
 class WithHealth:
-    """An ASGI application with these paths in front; those that it has itself stay its own.
+    """An ASGI application with these paths in front; its own paths stay its own.
 
     Args:
         name: of the server, in its metrics.

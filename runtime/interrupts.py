@@ -57,7 +57,7 @@ class Interrupts:
             self._outer.check()
 
     def wait(self, look: Callable[[], None] | None = None) -> None:
-        """Wait until a signal comes; raises KeyboardInterrupt then, or what ``look``, called meanwhile, raises."""
+        """Wait until a signal comes; raises KeyboardInterrupt then, or the error of ``look``, called meanwhile."""
         while True:
             self.check()
             if look is not None:

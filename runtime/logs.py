@@ -1,4 +1,4 @@
-"""Log lines of a process on standard error: as text, or as JSON with the ids of what they are about."""
+"""Log lines of a process on standard error: as text, or as JSON with the ids of their subject."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def log_formatter(settings: Settings, **ids: str) -> logging.Formatter:
 
 @contextmanager
 def logged_ids(**ids: str | None) -> Generator[None, None, None]:
-    """Give each JSON line that is logged within these ids, beside those of blocks around it; empty ones are left out.
+    """Give each JSON line that is logged within these ids, beside the ids of outer blocks; empty ones are left out.
 
     Follows tasks and copied contexts.
     """

@@ -1,4 +1,4 @@
-"""One event loop in a thread of its own: what runs there needs no locks, and any thread or loop may ask for it."""
+"""One event loop in a thread of its own: code that runs there needs no locks, and any thread may call it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Metrics for Prometheus: those that every server of ours has, and how it tells further ones. No id is ever a label."""
+"""Metrics for Prometheus: the metrics that every server of ours has, and how it adds further ones. No id is ever a
+label."""
 
 from __future__ import annotations
 

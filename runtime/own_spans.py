@@ -49,7 +49,7 @@ class OwnSpans:
 
     @classmethod
     def of(cls, settings: Settings, process: str) -> OwnSpans | None:
-        """Those of the settings; ``None`` where they name no collector.
+        """The collectors of the settings; ``None`` where they name none.
 
         Raises:
             SettingsError: the address is that of our own gateway.
@@ -74,5 +74,5 @@ class OwnSpans:
         span.end(time.time_ns())
 
     def close(self) -> None:
-        """Export what there is, or give up after the exporter's own time-out."""
+        """Export the waiting spans, or give up after the exporter's own time-out."""
         self._provider.shutdown()

@@ -1,4 +1,4 @@
-"""Takes out of spans what must not be kept, before they go to Kafka: by names of attributes, and by a pattern."""
+"""Takes secrets out of spans before they go to Kafka: by names of attributes, and by a pattern."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Redaction:
         return record.model_copy(update=changes)
 
     def text(self, text: str) -> str:
-        """The text without what matches; of JSON, each text in it, however it is escaped."""
+        """The text without its matches; in JSON, each text within it, however it is escaped."""
         if text[:1] in ("{", "["):
             try:
                 found = from_json(text)

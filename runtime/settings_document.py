@@ -47,7 +47,7 @@ def accepted(name: str, field: FieldInfo) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for people: what is secret in it is hidden."""
+    """A value for people, with its secrets hidden."""
     if value is None:
         return "(unset)"
     if value == "":
@@ -94,19 +94,21 @@ def _kind(field: FieldInfo) -> Any:
     return annotation
 
 
-HEAD = """# Settings
+HEAD = """<!-- Written by `make docs`. -->
+
+# Settings
 
 Settings are environment variables, the same for every process; `lightstream up` hands them on to those that it starts.
 In Python they are arguments too: `Settings.load(topic_prefix="mine.")`. `lightstream settings` shows what they are now.
 A value that a setting cannot have is refused, and so is a variable that nearly has the name of a setting.
 
 The name tells the unit: `_s` seconds, `_ms` milliseconds, `_bytes` bytes. Secrets are marked as such, and are shown
-nowhere. Written by `python -m lightstream.runtime.settings_document`; do not edit.
+nowhere.
 """
 
 
 def settings_as_markdown() -> str:
-    """Every setting in its group, with what it may be, its default, and its meaning."""
+    """Every setting in its group, with its allowed values, its default, and its meaning."""
     return HEAD + "".join(_section(title, names) for title, names in SETTING_GROUPS.items())
 
 

@@ -87,7 +87,7 @@ class _RereadContext(ssl.SSLContext):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a server's certificate says.
+    """The facts that a server's certificate states.
 
     Attributes:
         names: DNS names that it is for, in its order; those with ``*`` too.
@@ -109,7 +109,7 @@ class Certificate:
 
 
 def server_context(settings: Settings, *, alpn: Sequence[str] = ()) -> ssl.SSLContext | None:
-    """What a server of ours meets its clients with; ``None`` where no certificate is set.
+    """The TLS context of our servers; ``None`` where no certificate is set.
 
     Args:
         alpn: protocols that it speaks, where clients insist on choosing one (``h2`` for gRPC).
@@ -140,7 +140,7 @@ def server_context(settings: Settings, *, alpn: Sequence[str] = ()) -> ssl.SSLCo
 
 
 def client_context(settings: Settings) -> ssl.SSLContext:
-    """What our clients check servers with: the system's authorities and those of ``tls_ca_file``.
+    """The authorities that our clients check servers with: the system's and the file of ``tls_ca_file``.
 
     Where servers ask for a certificate (``tls_client_ca_file``), ours is shown. Files are read before the first
     handshake, so this costs nothing where no address is https.
@@ -192,7 +192,7 @@ def _is_name_of(certificate: Certificate, name: str) -> bool:
 
 
 def read_certificate(settings: Settings) -> Certificate | None:
-    """What our servers' certificate says; ``None`` where none is set.
+    """The facts of our servers' certificate; ``None`` where none is set.
 
     Raises:
         SettingsError: as :func:`server_context`.
@@ -243,7 +243,7 @@ def _shown(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
 
 
 def certificate_problem(error: BaseException, url: str) -> SettingsError | None:
-    """What is wrong with the certificate of the server at ``url``; ``None`` if ``error`` is about something else.
+    """The fault of the certificate of the server at ``url``; ``None`` if ``error`` is about something else.
 
     Args:
         error: of httpx, aiohttp, urllib or ssl; its causes are looked through.

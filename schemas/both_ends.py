@@ -1,4 +1,4 @@
-"""A long text, shortened: of an error, the beginning says what happened, and a traceback's end where."""
+"""A long text, shortened: the beginning of an error says that it happened, and a traceback's end where."""
 
 from __future__ import annotations
 

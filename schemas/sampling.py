@@ -1,4 +1,4 @@
-"""Parameters of a request that decide how its tokens are drawn from what the model says."""
+"""Parameters of a request that decide how its tokens are drawn from the model's distribution."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOT_RECORDED = "null"
 
 
 def sampling_of_request(request: Mapping[str, Any]) -> str:
-    """The parameters of a request that decide how tokens are drawn, as JSON; those that it leaves out are not in it."""
+    """The parameters of a request that decide how tokens are drawn, as JSON, without parameters that it leaves out."""
     names = ("temperature", *NEUTRAL_SAMPLING)
     return json.dumps({name: request[name] for name in names if name in request}, ensure_ascii=False)
 

@@ -115,7 +115,7 @@ def _unattached(view: ViewClient, trace_id: str, rollout_id: str, attempt_id: st
     if not total:
         raise NotFoundError(
             f"no span of trace {trace_id} is without a rollout.",
-            next_step="`lightstream sql 'SELECT DISTINCT trace_id FROM spans WHERE rollout_id IS NULL'` lists those.",
+            next_step="`lightstream sql 'SELECT DISTINCT trace_id FROM spans WHERE rollout_id IS NULL'` lists them.",
         )
     while True:
         page = view.query(

@@ -161,10 +161,12 @@ class ViewClient:
         self.query("SELECT 1", at_least, wait_s=wait_s)
 
     def positions(self) -> dict[str, Any]:
-        """``positions``, ``end`` and ``lag``, each topic -> partition (as text) -> number; ``lag_records``;
-        ``kafka_silent_s``, seconds since Kafka was last heard of (0 while it answers, ``None`` where it never did):
-        the log may have grown since; and ``rebuilding``, the progress of a view that has not read all of the log yet,
-        else ``None``."""
+        """Return how far the view has read: ``positions``, ``end`` and ``lag``, each topic -> partition -> number.
+
+        ``lag_records`` is the sum of the lags. ``kafka_silent_s`` is the time since Kafka was last heard of, in seconds
+        (0 while it answers, ``None`` if it never did): the log may have grown since. ``rebuilding`` is the progress of
+        a view that has not read all of the log yet, else ``None``.
+        """
         return self._request("GET", "/v1/positions", None, CONNECT_TIMEOUT_S)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The view's tables as Markdown: ``python -m lightstream.store_views.document > docs/tables.md``."""
+"""The view's tables as Markdown, a page each: ``python -m lightstream.store_views.document docs/tables``."""
 
 from __future__ import annotations
 
@@ -16,69 +16,46 @@ from .queries import queries_as_markdown
 from .tables import KEPT_TABLES, RAW_TABLES
 from .views import OFFSETS_DOC, VIEWS, column_meanings
 
-HEAD = """# What the view holds
+GENERATED = "<!-- Written by `make docs`. -->\n\n"
 
-Query it with `lightstream sql "…"`, or over HTTP: `POST /v1/sql` with `{"sql": "SELECT …"}` is answered with JSON, or
-in the form that `Accept` or the key `format` names (`json`, `ndjson`, `csv`, `parquet`, or `arrow`:
-`application/vnd.apache.arrow.stream`). The request may also say `params` (values: a list for `?`, an object for
-`$name`), `at_least` (`"now"`, or `{topic: {partition: offset}}`: what the answer must reflect), `wait_s` (how long that
-may take), `timeout_s` (how long the statement may: 0.01 s to `view_timeout_s_max`) and `rows_max`. JSON has integers as
-numbers; browsers, which round those beyond 2^53, ask with `"integers": "text"` for text in place of these.
-`GET /v1/positions` tells how far the view is, and `GET /v1/changes` sends an event whenever tables and views may answer
-otherwise. An answer that says `rebuilding` lacks rows: the view has not read all of the log since its start. Requests
-are of type `application/json`, and carry `view_token` as their bearer token where one is set; pages of other origins
-are refused.
+INDEX_HEAD = """# Tables and views
 
-A statement is one that reads, of at most 131,072 characters: long lists are better given as `params`. It reads the
-tables and views below, `information_schema`, `duckdb_columns()` and the like, `range`, `unnest` and `json_each`, and
-calls DuckDB's functions, but for those that change something, wait, or look into files.
-
-`GET /v1/queries` lists the statements that run, and `DELETE /v1/queries/ID` cancels one; a request may choose its
-`query_id`, which the answer has in the header `x-lightstream-query-id`. A client that hangs up cancels its statement.
-Statements wait only for others of their lane (header `x-lightstream-lane`: `stores`, `dashboard`, or `others`); where
-too many wait, the answer is 503. A statement that does not stop within 2 s of its time limit, or fills the memory,
-ends the view, which `lightstream up` starts again; for ten minutes it is refused. Run risky statements in a second
-view, with its own file and port: `lightstream view --name bi`. With `LIGHTSTREAM_SQL_VIEW=true` a second view answers
-the lane `others` and Flight SQL, at their usual addresses.
-
-In a notebook, after `from lightstream.store_views import view`,
-`view().sql("FROM rollouts WHERE run_id = $run", run="mine")` gives an Arrow table, `.pl(…)` and `.df(…)` a frame of
-polars or pandas; an answer that lacks rows is warned of. The view also speaks **Arrow Flight SQL**, which is what ADBC
-and JDBC drivers connect to, at the port that `lightstream status` shows, or that `LIGHTSTREAM_VIEW_FLIGHT_PORT` names
-(read only, no transactions; the view's token is the bearer token; a parameter is of the type that the statement casts
-it to, `?::BIGINT`, else text; an answer that is cut off, at 100,000 rows or 256 MiB, ends with an error). Until the
-view has read all of the log since its start, `lightstream.rebuilding` is `true` in the metadata of an answer's schema,
-and `lightstream.rebuilding=true` the metadata of its `FlightInfo`:
-
-    from adbc_driver_flightsql import dbapi
-    dbapi.connect("grpc://127.0.0.1:31337", autocommit=True)
-    # Java: jdbc:arrow-flight-sql://127.0.0.1:31337?useEncryption=false
-    # Go:   sql.Open("flightsql", "flightsql://127.0.0.1:31337?tls=disabled")
-
-A statement reads the tables and views below, what it names by `WITH`, `information_schema`, `duckdb_tables()`,
-`duckdb_views()`, `duckdb_columns()`, `duckdb_functions()`, `duckdb_types()`, `pragma_table_info`, and `range`,
-`generate_series`, `unnest`, `json_each` and `json_tree`; no file, and nothing that has an effect.
-
-Times are nanoseconds since 1970 (`*_unix_nano`); beside each of them, views have the same as a `TIMESTAMP` in UTC
-(`*_at`), to microseconds. Sums of whole numbers are `BIGINT`, or `DOUBLE` where one does not fit; a `MAP` is an object
-in JSON. Written by `python -m lightstream.store_views.document`; do not edit.
-
-Ask the **views**: each collapses repeated records by identity and shows the current state. The **raw tables** beneath
-are append-only, one row per record of the log, with `log_partition` and `log_offset` saying where in its topic it was.
+[SQL](../sql.md) says how to query them. Beside them there are [named queries](queries.md),
+[metrics of a step](metrics.md) and [reasons](reasons.md).
 """
 
+VIEWS_HEAD = """
+## Views
 
-QUERIES_HEAD = """
-## Queries that there are
+Ask the views first: each collapses repeated records by identity, and shows the current state.
 
-`lightstream sql :stuck --run my-run` asks one, `lightstream sql :` lists them, and `view().pl(":stuck", run="my-run")`
-is the same in a notebook; `{"sql": ":stuck", "params": {"run": "my-run"}}` is over HTTP, where
-`GET /v1/named-queries` lists them, and the dashboard's page SQL offers them. Each is a file in
-`store_views/queries`. `lightstream sql` alone is a prompt, which completes names, and has
-`\\d`, `\\timing` and `\\watch`.
-
+| view | holds |
+|---|---|
 """
 
+RAW_HEAD = """
+## Raw tables
+
+Raw tables are append-only, with one row per record of the log. `log_partition` and `log_offset` say where in its topic
+the record was.
+
+| table | holds |
+|---|---|
+"""
+
+QUERIES_HEAD = """# Named queries
+
+| to | do |
+|---|---|
+| ask one | `lightstream sql :stuck --run my-run` |
+| list them | `lightstream sql :` |
+| ask one in a notebook | `view().pl(":stuck", run="my-run")` |
+| ask one over HTTP | `POST /v1/sql` with `{"sql": ":stuck", "params": {"run": "my-run"}}` |
+| list them over HTTP | `GET /v1/named-queries` |
+
+The dashboard's page SQL offers them too. Each is a file in `store_views/queries`.
+
+"""
 
 STEP_METRICS: Mapping[str, str] = {
     "rewards": (
@@ -112,12 +89,39 @@ STEP_METRICS: Mapping[str, str] = {
 """Of the map `metrics` in `training_steps`: group -> metrics, as engines and the loop name them."""
 
 
-def tables_as_markdown() -> str:
-    """Every view and raw table with its columns, as DuckDB itself describes them, and their meanings.
+def tables_as_markdown() -> dict[str, str]:
+    """Return a page for every view and raw table, with its columns as DuckDB itself describes them, by its file's name.
 
     Raises:
         KeyError: a column has no meaning.
     """
+    by_table, reasons = _described()
+    docs = {view.name: view.doc for view in VIEWS}
+    raw = {table.name: table.doc for table in RAW_TABLES} | {table.name: table.doc for table in KEPT_TABLES}
+    raw["offsets"] = OFFSETS_DOC
+    pages = {
+        "README.md": INDEX_HEAD + VIEWS_HEAD + _index(docs) + RAW_HEAD + _index(raw),
+        "queries.md": QUERIES_HEAD + queries_as_markdown(),
+        "metrics.md": _metrics(),
+        "reasons.md": _reasons(reasons),
+    }
+    pages |= {f"{name}.md": _page(name, doc, by_table[name]) for name, doc in (docs | raw).items()}
+    return {name: GENERATED + text for name, text in pages.items()}
+
+
+def write_pages(folder: Path) -> None:
+    """Write every page; a page of a table that is gone is deleted."""
+    pages = tables_as_markdown()
+    for old in folder.glob("*.md"):
+        if old.name not in pages:
+            old.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages.items():
+        (folder / name).write_text(text, "utf-8")
+
+
+def _described() -> tuple[dict[str, list[tuple[str, str, str]]], list[tuple[str, ...]]]:
+    """Columns of each table (name, type, meaning), and the reasons why something was not trained on."""
     meanings = column_meanings()
     with tempfile.TemporaryDirectory() as folder:
         database = ViewDatabase(Path(folder) / "view.duckdb", {})
@@ -130,31 +134,40 @@ def tables_as_markdown() -> str:
                 if table in meanings and table != "origin":
                     row = (column, data_type, meanings[table][column])
                     by_table.setdefault(table, []).append(row)
-            reasons = database.cursor().execute("FROM not_trained_reasons").fetchall()
+            return by_table, database.cursor().execute("FROM not_trained_reasons").fetchall()
         finally:
             database.close()
-    parts = [HEAD, QUERIES_HEAD, queries_as_markdown(), "\n## Views\n"]
-    parts += [_section(view.name, view.doc, by_table[view.name]) for view in VIEWS]
-    parts += ["\n## Raw tables\n"]
-    parts += [_section(table.name, table.doc, by_table[table.name]) for table in RAW_TABLES]
-    parts += [_section(table.name, table.doc, by_table[table.name]) for table in KEPT_TABLES]
-    parts += [_section("offsets", OFFSETS_DOC, by_table["offsets"])]
-    parts += [
-        "\n## Metrics of a step\n\nIn the map `metrics` of `training_steps`:\n\n| group | metrics |\n|---|---|\n",
-        *(f"| {group} | {metrics} |\n" for group, metrics in STEP_METRICS.items()),
-    ]
-    parts += [
-        "\n## Reasons\n\nIn `dropped`, and of LLM calls that are not in a triplet:\n\n",
-        _meanings(DROP_MEANINGS),
-        "\nIn the `notes` of a trajectory, which cost nothing:\n\n",
-        _meanings(NOTE_MEANINGS),
-        "\nOf `shared_spans`:\n\n",
-        _meanings({SHARED_SPAN: SHARED_SPAN_MEANING}),
-        "\nOf `why_not_trained`, and of single calls in `not_trained`:\n\n",
-        "| reason | meaning | next step |\n|---|---|---|\n",
-        *(f"| `{code}` | {meaning} | {next_step} |\n" for code, meaning, next_step in reasons),
-    ]
-    return "".join(parts)
+
+
+def _index(docs: Mapping[str, str]) -> str:
+    return "".join(f"| [`{name}`]({name}.md) | {_first_sentence(doc)} |\n" for name, doc in docs.items())
+
+
+def _first_sentence(doc: str) -> str:
+    first = re.split(r"(?<=\.)\s+(?=[A-Z`])", doc.partition("\n\n")[0].replace("\n", " "), maxsplit=1)[0]
+    return first.replace("|", chr(92) + "|")
+
+
+def _metrics() -> str:
+    rows = "".join(f"| {group} | {metrics} |\n" for group, metrics in STEP_METRICS.items())
+    head = "# Metrics of a step\n\nIn the map `metrics` of [`training_steps`](training_steps.md):\n\n"
+    return f"{head}| group | metrics |\n|---|---|\n{rows}"
+
+
+def _reasons(why_not_trained: list[tuple[str, ...]]) -> str:
+    rows = "".join(f"| `{code}` | {meaning} | {next_step} |\n" for code, meaning, next_step in why_not_trained)
+    return (
+        "# Reasons\n\n## Rollouts and calls that are not trained\n\n"
+        "In [`why_not_trained`](why_not_trained.md), and of single calls in `not_trained`:\n\n"
+        f"| reason | meaning | next step |\n|---|---|---|\n{rows}"
+        "\n## Dropped calls and rewards\n\n"
+        "In [`dropped`](dropped.md), and of LLM calls that are not in a triplet:\n\n"
+        f"{_meanings(DROP_MEANINGS)}"
+        "\n## Notes of a trajectory\n\nIn its `notes`. They cost nothing:\n\n"
+        f"{_meanings(NOTE_MEANINGS)}"
+        "\n## Shared spans\n\nIn [`shared_spans`](shared_spans.md):\n\n"
+        f"{_meanings({SHARED_SPAN: SHARED_SPAN_MEANING})}"
+    )
 
 
 def _meanings(meanings: Mapping[DropReason, str] | Mapping[NoteReason, str] | Mapping[str, str]) -> str:
@@ -162,12 +175,12 @@ def _meanings(meanings: Mapping[DropReason, str] | Mapping[NoteReason, str] | Ma
     return f"| reason | meaning |\n|---|---|\n{rows}"
 
 
-def _section(name: str, doc: str, columns: list[tuple[str, str, str]]) -> str:
+def _page(name: str, doc: str, columns: list[tuple[str, str, str]]) -> str:
     rows = "".join(
         f"| `{column}` | {data_type.replace('|', chr(92) + '|')} | {_sentence(meaning)} |\n"
         for column, data_type, meaning in columns
     )
-    return f"\n### {name}\n\n{doc}\n\n| column | type | meaning |\n|---|---|---|\n{rows}"
+    return f"# {name}\n\n{doc}\n\n| column | type | meaning |\n|---|---|---|\n{rows}"
 
 
 def _sentence(meaning: str) -> str:
@@ -177,4 +190,4 @@ def _sentence(meaning: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(tables_as_markdown())
+    write_pages(Path(sys.argv[1]))

@@ -44,7 +44,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What one model did.
+    """The results of one model.
 
     Attributes:
         tasks, samples, failed: how many there are.

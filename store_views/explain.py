@@ -47,7 +47,7 @@ class Explanation:
 
 
 def explain(ask: AskRows, rollout_id: str) -> Explanation:
-    """Collect what is known about a rollout.
+    """Collect all facts about a rollout.
 
     Raises:
         NotFoundError: the view has no such rollout; says so where it was deleted with its run.
@@ -56,7 +56,7 @@ def explain(ask: AskRows, rollout_id: str) -> Explanation:
     answer = ask(_statement(rollout_id))
     if not answer:
         raise QueryError(
-            f"what is known of rollout {rollout_id} is more than the view answers at once.",
+            f"the record of rollout {rollout_id} is larger than an answer of the view may be.",
             next_step="Ask the views attempts, llm_calls, dropped and rewards for parts of it.",
         )
     rows = {name: _in_order(answer[0][name]) for name in _PARTS}

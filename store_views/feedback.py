@@ -65,7 +65,7 @@ class Feedback:
 
     @property
     def shown(self) -> str:
-        """What is scored, in words."""
+        """The scored thing, in words."""
         names = {"span": self.span_id, "response": self.response_id, "rollout": self.rollout_id}
         return " of ".join(f"{kind} {value!r:.200}" for kind, value in names.items() if value)
 
@@ -98,7 +98,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a score is for.
+    """The subject of a score.
 
     Attributes:
         span_id, trace_id: empty where it is for the whole rollout.

@@ -21,7 +21,7 @@ WARNED_AT = 3
 
 
 def view(settings: Settings | None = None, *, name: str = "", at_least: AtLeast | None = None) -> View:
-    """Return the view that runs with these settings (by default those of the environment), to be asked in SQL.
+    """Return the view that runs with these settings (by default the environment's), for questions in SQL.
 
         from lightstream.store_views import view
 

@@ -1,4 +1,4 @@
-"""Prices of models: those that came with LiteLLM, and a file of one's own, which counts before them.
+"""Prices of models: LiteLLM's own, and a file of one's own, which counts before them.
 
 The file is CSV (``model,prompt_price,response_price,cached_price``; per million tokens, the last may be left out), or
 JSON as LiteLLM publishes it (``{model: {"input_cost_per_token": …, "output_cost_per_token": …}}``; per token). Nothing
@@ -34,7 +34,7 @@ _NEXT_STEP = (
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a million tokens of a model cost.
+    """The cost of a million tokens of a model.
 
     Attributes:
         model: its name; one without a version is for all of its versions that have no price of their own.

@@ -1,4 +1,4 @@
-"""Our pages and the help of our commands keep to the style that CONTRIBUTING.md describes."""
+"""Pages, help of commands, docstrings and messages keep to the style that CONTRIBUTING.md describes."""
 
 from __future__ import annotations
 
@@ -96,8 +96,54 @@ def test_a_command_says_first_and_shortly_what_it_does(name: str) -> None:
     assert style.fillers_in(first) == []
 
 
+@pytest.mark.parametrize("folder", style.SOURCES)
+def test_docstrings_and_messages_keep_to_the_style(folder: str) -> None:
+    faults: list[str] = []
+    for path in style.sources():
+        if path.parts[0] == folder:
+            source = (ROOT / path).read_text("utf-8")
+            faults += [f"{path}:{fault}" for fault in style.faults_of_docstrings(source)]
+            faults += [f"{path}:{fault}" for fault in style.faults_of_messages(source)]
+    assert faults == []
+
+
+def test_the_docstrings_and_messages_are_found() -> None:
+    sources = [(ROOT / path).read_text("utf-8") for path in style.sources()]
+    assert sum(len(list(style.first_sentences(source))) for source in sources) > 3000
+    assert sum(len(list(style.messages(source))) for source in sources) > 1000
+
+
+SOURCE = '''"""What a module is. More."""
+
+
+class Public:
+    """Those of a class."""
+
+    def method(self) -> None:
+        """As :meth:`what`, and ``those``. What follows is free."""
+        raise ValueError(f"{self} is made anew. Second.", next_step="Take " "so many.")
+
+    def _own(self) -> None:
+        """What nobody reads."""
+'''
+
+
+def test_faults_of_docstrings_are_found() -> None:
+    assert style.faults_of_docstrings(SOURCE) == [
+        "1: filler 'What': What a module is.",
+        "4: filler 'Those': Those of a class.",
+    ]
+    assert style.faults_of_docstrings(f'"""{LONG} more."""') == [f"1: sentence of 26 words: {LONG} more."]
+
+
+def test_faults_of_messages_are_found() -> None:
+    assert style.faults_of_messages(SOURCE) == [
+        "9: filler 'anew': `code` is made anew.",
+        "9: filler 'so many': Take so many.",
+    ]
+
+
 ADDRESS = re.compile(r"\]\(([^)\s]+)\)")
-ALL_PAGES = [*style.pages(), *(Path(name) for name in (*style.REFERENCE, "CHANGELOG.md"))]
 
 
 def anchors_of(text: str) -> set[str]:
@@ -106,7 +152,7 @@ def anchors_of(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", ALL_PAGES, ids=str)
+@pytest.mark.parametrize("path", style.all_pages(), ids=str)
 def test_every_link_leads_somewhere(path: Path) -> None:
     text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     broken: list[str] = []
@@ -120,20 +166,26 @@ def test_every_link_leads_somewhere(path: Path) -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/*.md")), ids=lambda path: path.name)
-def test_the_index_has_every_page(path: Path) -> None:
-    index = (ROOT / "docs" / "README.md").read_text("utf-8")
-    assert path.name == "README.md" or f"]({path.name})" in index
+GENERATED_WORDS_MAX = 3500
+
+
+@pytest.mark.parametrize("path", style.reference(), ids=str)
+def test_a_generated_page_is_short_enough_to_read(path: Path) -> None:
+    assert len((ROOT / path).read_text("utf-8").split()) <= GENERATED_WORDS_MAX, "split it"
+
+
+def test_the_generated_pages_are_found() -> None:
+    names = {path.name for path in style.reference()}
+    assert {"settings.md", "options.md", "command-line.md", "agent-lightning.md", "rollouts.md"} <= names
 
 
 MESSAGE = re.compile(r"^> (.+(?:\n> .+)*)$", re.MULTILINE)
-SOURCES = ("schemas", "runtime", "producers", "stream_processors", "store_views", "trainers", "entrypoints")
 
 
 def _texts() -> Iterator[str]:
     """Every text of the code; what is filled in is ``…``."""
-    for path in (path for folder in SOURCES for path in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for path in style.sources():
+        for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
             if isinstance(node, ast.JoinedStr):
                 yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):

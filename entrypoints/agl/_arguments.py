@@ -11,7 +11,7 @@ __all__ = ["refuse"]
 
 
 def refuse(of: str, arguments: Mapping[str, Any], instead: Mapping[str, str]) -> None:
-    """Refuse each argument that was given, and say what to do instead.
+    """Refuse each given argument, and say how to replace it.
 
     Args:
         of: whose arguments these are.

@@ -73,7 +73,7 @@ DIFFERENT: dict[str, str] = {
     "`strategy`, each with what to do instead; `tracer` is an object (each Runner process has a copy), a class or a "
     "function; of `adapter` it takes `LlmProxyTraceToTriplet`, and `TracerTraceToTriplet` with `agent_match` and "
     "`reward_match`, which the assembler goes by, as by `assembly`",
-    "VERL": "takes the keys [below](#verlconfig); not `trainer_cls`, `daemon_cls`",
+    "VERL": "takes [these keys](agent-lightning/verl-config.md); not `trainer_cls`, `daemon_cls`",
 }
 """Name -> in what it is less than there, or other."""
 

@@ -62,7 +62,7 @@ class StorePublisher:
         return asyncio.run_coroutine_threadsafe(self._add(topic, record), asyncio.get_running_loop())
 
     def flush(self, timeout_s: float) -> int:
-        """Nothing is on its way: whoever publishes waits for it."""
+        """Nothing is on its way: the publisher waits for it."""
         return 0
 
     async def _add(self, topic: Topic, record: SpanRecord) -> Position:

@@ -69,7 +69,7 @@ _AGGREGATOR = "agentlightning.trace_aggregator"
 
 
 def verl_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration without :data:`OWN_KEYS`, some of which change verl's keys.
+    """The configuration without :data:`OWN_KEYS`; some of these change verl's keys.
 
     Raises:
         SettingsError: a key below ``agentlightning`` is not known, or has a value without a counterpart.

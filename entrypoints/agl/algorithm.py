@@ -155,7 +155,7 @@ class FunctionalAlgorithm(Algorithm, Generic[T]):
         return self._function(*args, **kwargs)
 
     def run(self, train_dataset: Dataset | None = None, val_dataset: Dataset | None = None) -> Any:
-        """Call the function with what it asks for.
+        """Call the function with the arguments that it names.
 
         Raises:
             TypeError: a data set was given that the function does not take.

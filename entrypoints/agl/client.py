@@ -19,7 +19,7 @@ __all__ = ["AgentLightningClient", "DevTaskLoader"]
 
 
 class AgentLightningClient:
-    """Polls a store server (or an old server) for tasks, and reports what became of them.
+    """Polls a store server (or an old server) for tasks, and reports their results.
 
     As in Agent Lightning, what cannot be had is ``None``: resources that do not exist, and answers of a server that
     stayed away for ``timeout`` seconds. Any number of threads and event loops may use one client.
@@ -79,7 +79,7 @@ class AgentLightningClient:
         return await self._resources(path_segment("resource_id", resource_id))
 
     async def get_latest_resources_async(self) -> ResourcesUpdate | None:
-        """Return what was published last."""
+        """Return the last published resources."""
         return await self._resources("latest")
 
     async def post_rollout_async(self, rollout: RolloutLegacy) -> dict[str, Any] | None:
@@ -118,7 +118,7 @@ class AgentLightningClient:
 
 
 class DevTaskLoader(AgentLightningClient):
-    """Dispatches its own tasks, over and over, and keeps what is reported: for trying out an agent without a server.
+    """Dispatches its own tasks, over and over, and keeps reports: for trying out an agent without a server.
 
     Args:
         tasks: inputs, or :class:`Task` objects.

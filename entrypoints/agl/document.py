@@ -1,10 +1,12 @@
-"""Agent Lightning 0.3's public names as Markdown: ``python -m lightstream.agl.document > docs/agent-lightning.md``."""
+"""Agent Lightning 0.3's public names and keys as Markdown pages: ``python -m lightstream.agl.document docs``."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from importlib import import_module
+from pathlib import Path
 
 from lightstream.trainers.engines.verl.verl_keys import HARMLESS, OPTIONS, READ, REFUSED, harmless_of, refusal_of
 
@@ -13,11 +15,15 @@ from ._verl_config import EXAMPLES, OWN_KEYS
 
 __all__ = ["names_as_markdown"]
 
-HEAD = """# Agent Lightning's names
+HEAD = """<!-- Written by `make docs`. -->
+
+# Agent Lightning's names
 
 Every public name of agentlightning 0.3.0 and what it is here. Version 1.0 has another interface, which this is not.
-Written by `python -m lightstream.agl.document`; do not edit. Some things
-[behave differently](#what-behaves-differently).
+Some things [behave differently](#what-behaves-differently). Further pages have
+[its modules](agent-lightning/modules.md) and the keys of `VERL(config)`:
+[supported ones](agent-lightning/verl-config.md), [others](agent-lightning/verl-config-refused.md), and
+[keys of its examples](agent-lightning/verl-config-examples.md).
 
 Change the import to `import lightstream.agl as agl`, and an agent for Agent Lightning 0.3 runs. Dotted paths exist too
 (`lightstream.agl.emitter`, `.semconv`, `.store`, `.tracer`, `.types`, `.utils.otel`, …). A missing name raises and
@@ -48,8 +54,9 @@ FLAT_HEAD = """
 |---|---|
 """
 
-DOTTED_HEAD = """
-## Its modules
+DOTTED_HEAD = """<!-- Written by `make docs`. -->
+
+# Agent Lightning's modules
 
 `lightstream.agl.<module>` in place of `agentlightning.<module>`. All can be imported. Those without a file of their own
 (`adapter.triplet`, `emitter.reward`, `types.core`, …) hold names of the module above them; a type checker knows the
@@ -59,13 +66,36 @@ names there.
 |---|---|---|
 """
 
-CONFIG_HEAD = """
-## `VERL(config)`
+CONFIG_HEAD = """<!-- Written by `make docs`. -->
+
+# Supported keys of `VERL(config)`
 
 verl's own configuration, nested or with dotted keys; `lightstream.trainers.VERL(config=...)` takes the same. A key that
-verl does not have is an error that names the nearest. The first pattern that fits a key counts.
+verl does not have is an error that names the nearest. The first pattern that fits a key counts, here or among
+[keys that are refused or have no effect](verl-config-refused.md).
 
 | key | here |
+|---|---|
+"""
+
+REFUSED_HEAD = """<!-- Written by `make docs`. -->
+
+# Other keys of `VERL(config)`
+
+## Refused keys
+
+`VERL(config)` takes verl's default of these keys alone. [Other keys](verl-config.md) have an effect.
+
+| key | reason |
+|---|---|
+"""
+
+HARMLESS_HEAD = """
+## Keys without an effect
+
+They are logged.
+
+| key | reason |
 |---|---|
 """
 
@@ -131,7 +161,8 @@ BEHAVIOUR = (
     (
         "`VERL(config)` takes all of verl's keys",
         (
-            "[each](#verlconfig) is an option, has no effect (logged), or is refused with the reason. "
+            "[each](agent-lightning/verl-config.md) is an option, has no effect (logged), or is refused with the "
+            "reason. "
             "`VERL(model=…, steps=…)` takes ours"
         ),
     ),
@@ -258,8 +289,9 @@ BEHAVIOUR = (
 )
 """Agent Lightning's behaviour -> ours."""
 
-EXAMPLES_HEAD = """
-### In the configurations of its examples
+EXAMPLES_HEAD = """<!-- Written by `make docs`. -->
+
+# Keys in Agent Lightning's examples
 
 Every key that an example of agentlightning 0.3.0 gives in one of its configurations. `VERL(config)` takes them all but
 those that are refused.
@@ -269,8 +301,8 @@ those that are refused.
 """
 
 
-def names_as_markdown() -> str:
-    """The whole page.
+def names_as_markdown() -> dict[str, str]:
+    """Return the pages by their paths in ``docs``.
 
     Raises:
         LookupError: a name is neither here nor said to be absent.
@@ -278,8 +310,13 @@ def names_as_markdown() -> str:
     flat = "".join(f"| `{name}` | {_flat_state(name)} |\n" for name in sorted(PUBLIC, key=str.lower))
     dotted = "".join(_module_row(path, names.split()) for path, names in sorted(MODULES.items()))
     behaviour = BEHAVIOUR_HEAD + "".join(f"| {there} | {here} |\n" for there, here in BEHAVIOUR)
-    config = CONFIG_HEAD + _config_rows() + EXAMPLES_HEAD + _example_rows()
-    return HEAD + FLAT_HEAD + flat + PROGRAMS + behaviour + config + DOTTED_HEAD + dotted
+    return {
+        "agent-lightning.md": HEAD + FLAT_HEAD + flat + PROGRAMS + behaviour,
+        "agent-lightning/modules.md": DOTTED_HEAD + dotted,
+        "agent-lightning/verl-config.md": CONFIG_HEAD + _rows(OWN_KEYS) + _rows(_supported()),
+        "agent-lightning/verl-config-refused.md": REFUSED_HEAD + _rows(REFUSED) + HARMLESS_HEAD + _rows(HARMLESS),
+        "agent-lightning/verl-config-examples.md": EXAMPLES_HEAD + _example_rows(),
+    }
 
 
 def _flat_state(name: str) -> str:
@@ -288,13 +325,12 @@ def _flat_state(name: str) -> str:
     return f"`{FLAT[name]}`" + (f"; {DIFFERENT[name]}" if name in DIFFERENT else "")
 
 
-def _config_rows() -> str:
-    here = {key: f"`{option}`" for key, option in OPTIONS.items()} | READ
-    rows = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in sorted(here.items()))
-    refused = "".join(f"| `{key}` | verl's default alone: {why} |\n" for key, why in REFUSED.items())
-    harmless = "".join(f"| `{key}` | no effect: {why} |\n" for key, why in HARMLESS.items())
-    own = "".join(f"| `{key}` | {meaning} |\n" for key, meaning in OWN_KEYS.items())
-    return own + rows + refused + harmless
+def _supported() -> dict[str, str]:
+    return dict(sorted(({key: f"`{option}`" for key, option in OPTIONS.items()} | READ).items()))
+
+
+def _rows(meanings: Mapping[str, str]) -> str:
+    return "".join(f"| `{key}` | {meaning} |\n" for key, meaning in meanings.items())
 
 
 def _example_rows() -> str:
@@ -333,8 +369,11 @@ def _instead(name: str) -> str:
     for pattern, instead in ABSENT_NAMES.items():
         if fnmatchcase(name, pattern):
             return instead
-    raise LookupError(f"{name} is not in lightstream.agl, and ABSENT_NAMES does not say what replaces it")
+    raise LookupError(f"{name} is not in lightstream.agl, and ABSENT_NAMES names no replacement")
 
 
 if __name__ == "__main__":
-    sys.stdout.write(names_as_markdown())
+    for path, text in names_as_markdown().items():
+        page = Path(sys.argv[1], path)
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""Emitters, and the readers of what they wrote."""
+"""Emitters, and the readers of their spans."""
 
 from __future__ import annotations
 

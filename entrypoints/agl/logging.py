@@ -42,7 +42,7 @@ def setup_module(
     propagate: bool = False,
     disable_existing_loggers: bool = False,
 ) -> logging.Logger:
-    """Give one logger, and all beneath it, a level and a handler; what it had before is taken away.
+    """Give one logger, and all beneath it, a level and a handler; its earlier ones are taken away.
 
     Args:
         console: whether to write to the terminal at all.

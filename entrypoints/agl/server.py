@@ -1,4 +1,4 @@
-"""The algorithm's side of the first protocol: queue tasks, publish resources, collect what was reported."""
+"""The algorithm's side of the first protocol: queue tasks, publish resources, collect reports."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class AgentLightningServer:
         return (await self.store.add_resources(resources)).resources_id
 
     async def get_completed_rollout(self, rollout_id: str) -> RolloutLegacy | None:
-        """Return what became of a rollout, or ``None`` while it is not over."""
+        """Return the result of a rollout, or ``None`` while it is not over."""
         found = await _completed(self.store, rollout_id)
         if found is not None:
             self._uncollected.pop(rollout_id, None)
@@ -105,7 +105,7 @@ class AgentLightningServer:
         return await self.get_completed_rollout(rollout_id)
 
     async def retrieve_completed_rollouts(self) -> list[RolloutLegacy]:
-        """Those queued here that are over and were not dispatched by this server before."""
+        """The ended rollouts that were queued here and were not dispatched by this server before."""
         over = await self.store.wait_for_rollouts(rollout_ids=list(self._uncollected), timeout=0.0)
         found = [await self.get_completed_rollout(rollout.rollout_id) for rollout in over]
         return [rollout for rollout in found if rollout is not None]

@@ -35,11 +35,11 @@ class EmbeddedBrokers:
 
     @property
     def services(self) -> list[Service]:
-        """Those that run."""
+        """The running brokers."""
         return [service for broker in self.each if (service := broker.service) is not None]
 
     def start(self) -> str:
-        """Start those that do not run, at the same time, and wait until they answer.
+        """Start the stopped brokers, at the same time, and wait until they answer.
 
         Returns:
             The addresses for ``bootstrap.servers``.

@@ -91,7 +91,7 @@ class EmbeddedBroker:
 
     @property
     def service(self) -> Service | None:
-        """The broker of this data folder, whoever started it, or ``None`` when it does not run."""
+        """The broker of this data folder, however it was started, or ``None`` when it does not run."""
         service = find(self._settings, self._name)
         return service if service is not None and _is_broker(service.pid, self._files) else None
 

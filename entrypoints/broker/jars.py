@@ -102,7 +102,7 @@ def _download(jar: Jar, folder: Path, scratch: Path) -> None:
     raise BrokerError(
         f"{jar.file_name} of Kafka {KAFKA_VERSION} could not be fetched: {failure}.",
         next_step="Kafka is fetched once, from the Maven repository: check the network (HTTPS_PROXY and a mirror in "
-        "jgo's settings are honoured) and try again; or name a cluster with LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS.",
+        "jgo's settings are honoured) and try again. Or name a cluster with LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS.",
     ) from failure
 
 

@@ -1,6 +1,5 @@
-"""Preparations that make later starts of a broker cheap: its classes as Java has loaded and checked them once, and the
-file that a folder of records begins with. Both lie beside the jars. Without them a broker starts as well, with twice
-the work."""
+"""Preparations for cheap later starts of a broker: its classes, loaded and checked once, and the head of a records
+folder. Both lie beside the jars. Without them a broker starts as well, with twice the work."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ CONSUME_TIMEOUT_S = 30.0
 
 
 def prepare_quick_start(settings: Settings) -> bool:
-    """Fetch the jars and make what later starts profit from, by a broker that runs for a moment in its own folder.
+    """Fetch the jars and prepare later starts, by a broker that runs for a moment in its own folder.
 
     Nothing happens when it is there already. Several processes may do this at once.
 

@@ -1,4 +1,4 @@
-"""What three embedded brokers have to agree on before the first of them starts, in one small file."""
+"""Facts that three embedded brokers agree on before the first of them starts, in one small file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Quorum:
 
 
 def quorum_of(settings: Settings) -> Quorum | None:
-    """What this data folder's brokers agreed on, or now agree on; ``None`` where there is one broker.
+    """The agreement of this data folder's brokers, old or new; ``None`` where there is one broker.
 
     Raises:
         BrokerError: the folder has the records of another number of brokers.

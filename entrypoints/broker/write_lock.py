@@ -17,7 +17,7 @@ LOGGING = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4")
 
 
 def main() -> None:
-    """Download what ``KAFKA`` and ``LOGGING`` need and record name, version and SHA-256 of each jar."""
+    """Download the jars that ``KAFKA`` and ``LOGGING`` need, and record name, version and SHA-256 of each."""
     context = MavenContext()
     kafka, logging = (
         # `raw` keeps the logging's parent from deciding the versions of Kafka's own dependencies.

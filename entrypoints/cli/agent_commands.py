@@ -50,7 +50,7 @@ def train(
 ) -> None:
     """Train an agent on a file of tasks; the same command goes on after a crash.
 
-    Each option of VERL is a flag too, such as --learning-rate 1e-5; docs/training.md lists them.
+    Each option of VERL is a flag too, such as --learning-rate 1e-5; docs/options.md lists them.
     """
     from .train import options_given, run_train
 

@@ -31,7 +31,7 @@ class RunInUseError(LightstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a deletion gave back.
+    """The gains of a deletion.
 
     Attributes:
         checkpoint_bytes: of checkpoints, those for recovery included; what another name still holds is not counted.

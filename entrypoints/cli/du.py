@@ -1,4 +1,4 @@
-"""``lightstream du``: what takes how much disk, by topic and by run."""
+"""``lightstream du``: disk use by topic and by run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class RunUse:
-    """What the view has of one run.
+    """The view's rows of one run.
 
     Attributes:
         run_id: empty for what belongs to no run.
@@ -67,7 +67,7 @@ class RunUse:
 
 
 def run_du(settings: Settings, output: Format) -> None:
-    """Print what takes how much disk. A view that does not answer leaves out its rows by run, and says so."""
+    """Print the use of disk. A view that does not answer leaves out its rows by run, and says so."""
     uses = disk_use(settings)
     notes: list[str] = []
     if not any(use.kind == "topic" for use in uses):
@@ -89,7 +89,7 @@ def run_du(settings: Settings, output: Format) -> None:
 
 
 def disk_use(settings: Settings) -> list[Use]:
-    """What lies on this machine's disks, largest first. Each file is counted once, also where folders overlap."""
+    """Data on this machine's disks, largest first. Each file is counted once, also where folders overlap."""
     with needs("view"):
         from lightstream.store_views.materialiser import default_path
     data = settings.data_dir.absolute()
@@ -127,7 +127,7 @@ def disk_use(settings: Settings) -> list[Use]:
 
 
 def use_by_run(settings: Settings, uses: list[Use]) -> list[RunUse]:
-    """What each run takes, the one with most rows first; then those of which only checkpoints are left.
+    """Disk use of each run, the one with most rows first; then runs with checkpoints alone.
 
     Raises:
         QueryError: the view could not answer.
@@ -187,7 +187,7 @@ def _runs_table(runs: list[RunUse]) -> Table:
 
 
 def size_text(size_bytes: int) -> str:
-    """Bytes in the largest unit of which there is at least one: ``1.5 MiB``."""
+    """Bytes in the largest unit with at least one whole: ``1.5 MiB``."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -1,4 +1,4 @@
-"""``lightstream eval``: an agent on a set of tasks, with one or several models, and what they are worth."""
+"""``lightstream eval``: an agent on a set of tasks, with one or several models, and the results of each."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def run_evaluation(
     at_most_worse: float | None,
     as_json: bool,
 ) -> bool:
-    """Evaluate and print what came of it. The same command goes on with an evaluation that was interrupted.
+    """Evaluate and print the results. The same command goes on with an evaluation that was interrupted.
 
     Returns:
         Whether every model's mean reward is at least ``at_least``, and every model but the first is at most

@@ -33,7 +33,7 @@ notes = Console(highlight=False, stderr=True)
 
 
 def run_explain(settings: Settings, rollout_id: str, output: Format) -> None:
-    """Print what is known about a rollout.
+    """Print all facts about a rollout.
 
     Raises:
         NotFoundError: there is no such rollout.

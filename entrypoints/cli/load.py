@@ -1,4 +1,4 @@
-"""Imports of what the plain install may lack."""
+"""Imports of packages that the plain install may lack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightstream.schemas.errors import BrokerError, LightstreamError
 
 @contextmanager
 def needs(*extras: str) -> Generator[None]:
-    """Import, in its block, what needs more than the plain install.
+    """Import, in its block, packages beyond the plain install.
 
     Args:
         extras: of this distribution: all that the whole command needs, not the block alone.
@@ -37,7 +37,7 @@ _EXTRAS = {"worker": "processors", "view": "view", "proxy": "proxy", "gateway": 
 
 
 def require_stack(settings: Settings, services: Sequence[str]) -> None:
-    """Check that what these services need is installed, and Kafka's own needs unless a cluster is named.
+    """Check that the packages of these services are installed, and Kafka's own unless a cluster is named.
 
     Raises:
         LightstreamError: packages are missing; names them, and the one extra that brings all.

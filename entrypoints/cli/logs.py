@@ -1,4 +1,4 @@
-"""``lightstream logs``: what the processes of the data folder wrote."""
+"""``lightstream logs``: the logs of the data folder's processes."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class _Log:
 
 
 def names_of_logs(settings: Settings) -> list[str]:
-    """Of which services there are any."""
+    """Names of services that have logs."""
     return sorted({path.stem for path in _files(settings)})
 
 
 def run_logs(settings: Settings, service: str | None, lines: int, *, follows: bool) -> None:
-    """Print the last lines of a service's log, or of all; with ``follows`` also what comes, until Ctrl-C.
+    """Print the last lines of a service's log, or of all; with ``follows`` also new lines, until Ctrl-C.
 
     Raises:
         SettingsError: there is no log of that service.

@@ -1,4 +1,4 @@
-"""``lightstream prices``: what models cost by token, for the view ``costs``."""
+"""``lightstream prices``: the cost of models by token, for the view ``costs``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def remove(model: Model) -> None:
         from lightstream.store_views.prices import write_prices
     path, given = _given(changing=True)
     if model not in given:
-        raise NotFoundError(f"{path} has no price of {model!r}.", next_step="`lightstream prices` shows those it has.")
+        raise NotFoundError(f"{path} has no price of {model!r}.", next_step="`lightstream prices` shows its prices.")
     write_prices(path, [price for name, price in given.items() if name != model])
     console.print(f"{model} has no price in {path} any more.", soft_wrap=True)
 

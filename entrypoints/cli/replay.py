@@ -1,4 +1,4 @@
-"""``lightstream replay``: what another reward, credit or merge rule would have made of the same history."""
+"""``lightstream replay``: the same history under another reward, credit or merge rule."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run_replay(
     to_prefix: str | None,
     output: Format,
 ) -> None:
-    """Assemble again, write where asked, and print what differs.
+    """Assemble again, write if requested, and print the differences.
 
     Raises:
         SettingsError: an option has a value it cannot have, or the reward rule fails too often.

@@ -19,7 +19,7 @@ console = Console(highlight=False)
 
 
 def run_replay_training(settings: Settings, run_id: str, out: Path | None) -> None:
-    """Make the steps again, and print what differs; exits with 1 if anything does.
+    """Make the steps again, and print the differences; exits with 1 if there are any.
 
     Raises:
         TrainingError: the run cannot be made again.

@@ -27,7 +27,7 @@ Row = Sequence[Any]
 
 
 def console_for_rows() -> Console:
-    """Standard output: as wide as its terminal, or as ``COLUMNS`` says; else as wide as what is printed."""
+    """Standard output: as wide as its terminal, or as ``COLUMNS`` says; else as wide as the printed rows."""
     console = Console(highlight=False)
     if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
         return console

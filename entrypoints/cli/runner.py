@@ -66,7 +66,7 @@ def agent_of(
 def run_runner(
     settings: Settings, agent: LitAgent[Any] | str, run_id: str | None, concurrency: int, rollouts: int | None
 ) -> None:
-    """Run rollouts until Ctrl-C or SIGTERM, or so many; a line every ten seconds says how many were run.
+    """Run rollouts until Ctrl-C or SIGTERM, or up to a number; a line every ten seconds says how many were run.
 
     Args:
         agent: it, or its name.

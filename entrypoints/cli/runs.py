@@ -1,4 +1,4 @@
-"""``lightstream runs``: which runs there are, what waits of each; and the end of what a run left."""
+"""``lightstream runs``: the runs, the waiting rollouts of each; and the end of a run's remains."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def runs(
         Format, typer.Option("--format", help="Form of the output; JSON has every count.")
     ] = Format.TABLE,
 ) -> None:
-    """Show the runs: what each is doing, last step and reward, failed rollouts, and how long ago it last changed."""
+    """Show the runs: the state of each, last step and reward, failed rollouts, and time since its last change."""
     if context.invoked_subcommand is not None:
         return
     rows = all_runs(Settings.load())

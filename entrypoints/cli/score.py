@@ -61,7 +61,7 @@ def score(
 
 
 def run_score(settings: Settings, scores: Sequence[Mapping[str, Any]]) -> None:
-    """Send scores, and say what became of them. All that are right are kept, whatever is wrong with others.
+    """Send scores, and print their results. All that are right are kept, whatever is wrong with others.
 
     Args:
         scores: as ``POST /v1/feedback`` takes them.
@@ -133,7 +133,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[dict[str, Any]]:
     try:
         for row in reader:
             if None in row or None in row.values():
-                raise _mistake(path, reader.line_num, f"its columns are not those of the head, {reader.fieldnames}")
+                raise _mistake(path, reader.line_num, f"its columns differ from the head's, {reader.fieldnames}")
             filled = {name.strip(): value for name, value in row.items() if value != ""}
             yield filled | ({"score": _number(filled["score"])} if "score" in filled else {})
     except csv.Error as error:

@@ -1,4 +1,4 @@
-"""``lightstream settings``: what each setting is now, and where that comes from."""
+"""``lightstream settings``: the present value of each setting, and its origin."""
 
 from __future__ import annotations
 

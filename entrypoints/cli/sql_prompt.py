@@ -120,7 +120,7 @@ class SqlPrompt:
         return {table: list(columns) for table, columns in rows}
 
     def take(self, text: str) -> None:
-        """Run an input; what goes wrong is printed, and the prompt goes on."""
+        """Run an input; errors are printed, and the prompt goes on."""
         try:
             self._take(text.strip())
         except LightstreamError as error:
@@ -192,7 +192,7 @@ class SqlPrompt:
 
 
 class SqlCompleter(Completer):
-    """Offers tables, their columns (first of those that the statement names), keywords, commands and named queries."""
+    """Offers tables, their columns (first of tables in the statement), keywords, commands and named queries."""
 
     def __init__(self, tables: Mapping[str, Sequence[str]]) -> None:
         self._tables = tables

@@ -46,7 +46,7 @@ console = Console(highlight=False)
 
 
 def run_status(settings: Settings, output: Format) -> None:
-    """Print what runs and its state."""
+    """Print the running processes and their states."""
     services = running_services(settings)
     brokers = EmbeddedBrokers(settings)
     embedded = settings.kafka_bootstrap_servers is None or bool(brokers.services)

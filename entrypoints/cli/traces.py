@@ -110,7 +110,7 @@ async def _import(
 
 
 def run_attach_trace(settings: Settings, trace_id: str, rollout_id: str, attempt_id: str | None) -> None:
-    """Attach a trace to an attempt, and print what follows from it.
+    """Attach a trace to an attempt, and print the consequences.
 
     Raises:
         NotFoundError, StoreError: there is no such trace or attempt, or the trace belongs to another.

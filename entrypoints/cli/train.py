@@ -84,7 +84,7 @@ def algorithm_of(name: str, options: Sequence[str], config: Path | None) -> Any:
             nearest = difflib.get_close_matches(option, known, n=1, cutoff=0.0)[0]
             raise SettingsError(
                 f"VERL has no option {option!r} (the nearest is {nearest}).",
-                next_step="docs/training.md lists them all.",
+                next_step="docs/options.md lists them all.",
             )
     if name not in ADVANTAGES and not (name == "verl" and config is not None):
         raise SettingsError(
@@ -94,7 +94,7 @@ def algorithm_of(name: str, options: Sequence[str], config: Path | None) -> Any:
     try:
         return VERL(**given, config=_configuration(config))
     except TypeError as error:  # a text where a number should be
-        raise SettingsError(f"VERL does not take these options: {error}.", next_step="See docs/training.md.") from error
+        raise SettingsError(f"VERL does not take these options: {error}.", next_step="See docs/options.md.") from error
 
 
 def options_given(arguments: Sequence[str]) -> list[str]:
@@ -110,7 +110,7 @@ def options_given(arguments: Sequence[str]) -> list[str]:
         if not name.startswith("--") or not (equals or rest):
             raise SettingsError(
                 f"{name!r} is no option with a value.",
-                next_step="`lightstream train --help` lists those of the command; VERL's are in docs/training.md.",
+                next_step="`lightstream train --help` lists the command's; VERL's are in docs/options.md.",
             )
         options.append(f"{name[2:].replace('-', '_')}={value if equals else rest.pop(0)}")
     return options

@@ -47,7 +47,7 @@ def unflatten_attributes(flat_data: Mapping[str, Any]) -> dict[str, Any] | list[
 
 
 def filter_attributes(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Those named ``prefix`` or ``prefix.…``."""
+    """Attributes named ``prefix`` or ``prefix.…``."""
     return {name: value for name, value in attributes.items() if name == prefix or name.startswith(f"{prefix}.")}
 
 

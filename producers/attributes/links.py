@@ -21,7 +21,7 @@ _TAGS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 
 
 def make_link_attributes(links: Mapping[str, str]) -> dict[str, Any]:
-    """Attributes that tie a reward or annotation to other spans: those whose attribute ``key`` equals ``value``.
+    """Attributes that tie a reward or annotation to other spans, whose attribute ``key`` equals ``value``.
 
     ``trace_id`` and ``span_id`` (hex) name a span itself.
 

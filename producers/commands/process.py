@@ -44,7 +44,7 @@ class CommandLimits:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command left.
+    """The results of a command.
 
     Attributes:
         status: exit status; 128 + n where signal n ended it.

@@ -63,7 +63,7 @@ def speaking_tracer(propagate: bool) -> Tracer:
     provider = trace.get_tracer_provider()
     if not isinstance(provider, TracerProvider):
         raise NoActiveTracerError(
-            "no tracer is active, so what is emitted would be lost.",
+            "no tracer is active, so the emitted span would be lost.",
             next_step="Run the agent with a Runner, or inside `OtelTracer().trace_context(...)`; "
             "`propagate=False` emits nothing on purpose.",
         )

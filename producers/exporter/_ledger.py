@@ -81,7 +81,7 @@ class Ledger:
                 group.done.set()
 
     def seal(self, attempt: AttemptRef | None = None, *, every: bool = False) -> list[tuple[AttemptRef | None, Group]]:
-        """Close the groups of one attempt, or all, and return those not yet reported as done."""
+        """Close the groups of one attempt, or all, and return the groups not yet reported as done."""
         with self.door:
             for key in list(self._open) if every else [attempt]:
                 group = self._open.pop(key, None)

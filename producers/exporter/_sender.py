@@ -58,7 +58,7 @@ def _item_weight_bytes(item: Any) -> int:
 
 
 class Sender:
-    """One daemon thread that sends what is put, in order.
+    """One daemon thread that sends items in the order in which they are put.
 
     Attributes:
         taken_bytes: weight of all entries that left the queue; only the thread writes it.

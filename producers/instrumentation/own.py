@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 
 class PydanticAI:
-    """Instruments Pydantic AI's agents, also those that exist already."""
+    """Instruments Pydantic AI's agents, including existing ones."""
 
     is_instrumented_by_opentelemetry = False
     """Unknown, so false: instrumenting again changes where spans go, and makes none twice."""

@@ -1,4 +1,4 @@
-"""The LLM proxy: forwards what agents ask and records each call, with its token ids, before the agent is answered."""
+"""The LLM proxy: forwards agents' calls and records each, with its token ids, before the agent is answered."""
 
 from .app import create_app
 from .model_list import ModelConfig

@@ -58,7 +58,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def proxy_access(settings: Settings) -> Access:
-    """The tokens of which clients send one as their API key, if the settings name any."""
+    """The tokens that clients send as their API key, if the settings name any."""
     return access_of(settings, token_of(settings, "proxy_token"))
 
 

@@ -1,4 +1,4 @@
-"""Takes what counts out of raw answers: tokens, and the message in its normal form; hides what nobody asked for. Pure.
+"""Takes tokens and the message in its normal form out of raw answers; hides fields that nobody asked for. Pure.
 
 Understood: vLLM's ``return_token_ids`` (``prompt_token_ids`` next to the choices, ``token_ids`` in each), the same
 inside LiteLLM's ``provider_specific_fields``, OpenAI's ``logprobs.content[]`` (``logprob`` and ``token``), and for
@@ -66,7 +66,7 @@ class Completion:
 
     @property
     def owes_halves(self) -> bool:
-        """True if what came last, of any choice, ended in half of a character."""
+        """True if the last piece, of any choice, ended in half of a character."""
         return any(choice.message.ends_in_half for choice in self.choices.values())
 
     @property
@@ -121,7 +121,7 @@ def capture(completion: Completion, body: Any, *, is_whole: bool = False) -> lis
 
 
 def rest_of(completion: Completion) -> dict[str, Any] | None:
-    """A chunk with what a stream that is over still owes: ``?`` for the half of a character that never came."""
+    """A chunk with the rest that an ended stream still owes: ``?`` for the half of a character that never came."""
     if not completion.owes_halves:
         return None
     owed = [choice.index for choice in completion.choices.values() if choice.message.ends_in_half]
@@ -147,7 +147,7 @@ def without_extras(body: dict[str, Any], wanted: Wanted) -> None:
 
 
 def with_provider_fields(body: dict[str, Any]) -> None:
-    """Put token ids, in place, also where LiteLLM puts what OpenAI's answers do not have."""
+    """Put token ids, in place, also where LiteLLM puts fields that OpenAI's answers do not have."""
     choices = body.get("choices")
     for entry in choices if isinstance(choices, list) else ():
         if isinstance(entry, dict) and _RESPONSE_IDS in entry:

@@ -35,14 +35,14 @@ def going_on(request: dict[str, Any], completion: Completion, choices_wanted: in
 
 
 def without_interruption(body: dict[str, Any]) -> None:
-    """Remove, in place, what tells that an answer is handed back: the client has the rest in the same stream."""
+    """Remove, in place, the signs that an answer is handed back: the client has the rest in the same stream."""
     for choice in body.get("choices") or ():
         if isinstance(choice, dict) and choice.get("finish_reason") == INTERRUPTED:
             choice["finish_reason"] = None
 
 
 def joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """A whole answer of an interrupted one and of what it was gone on with."""
+    """A whole answer, joined from an interrupted one and its continuation."""
     choices = [_joined(old, new) for old, new in zip(before["choices"], after["choices"], strict=True)]
     return after | {name: before[name] for name in HEAD if name in before} | {"choices": choices}
 

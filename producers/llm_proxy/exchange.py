@@ -139,7 +139,7 @@ class Exchange:
         return reply
 
     async def models(self, dialect: Dialect, name: str = "") -> Reply:
-        """The upstream's list of models, or what it says of one."""
+        """The upstream's list of models, or its description of one."""
         try:
             answer = await self._upstream.models(name)
         except UpstreamError as error:

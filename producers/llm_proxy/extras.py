@@ -1,4 +1,4 @@
-"""Token ids and log-probabilities, asked for beside what the agent asks for; and the servers that refuse them."""
+"""Token ids and log-probabilities, requested beside the agent's own fields; and the servers that refuse them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Known:
 
 
 class Extras:
-    """Asks for extras, and leaves out those that a server refuses.
+    """Asks for extras, and leaves out extras that a server refuses.
 
     An extra is left out where an error names it and the same request without it is answered: an error that merely
     quotes its request refuses nothing. It is left out of requests of that shape (endpoint, model, streaming, names of

@@ -1,4 +1,4 @@
-"""The normal form of an answer's message: what is said, whether it came whole or in pieces. Pure.
+"""The normal form of an answer's message: its content, whether it came whole or in pieces. Pure.
 
 Servers differ: a model's thinking is ``reasoning_content``, ``reasoning`` or ``thinking``; a tool's call has no index,
 or all have the same; a text ends in half of a character. Here each of these is one thing, made once. The
@@ -28,7 +28,7 @@ _READ = frozenset({"role", "content", "refusal", "tool_calls", "function_call", 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a piece of an answer adds: text, or the arguments of a call of a tool that begins or goes on."""
+    """A piece of an answer: text, or the arguments of a call of a tool that begins or goes on."""
 
     kind: PartKind
     text: str
@@ -53,7 +53,7 @@ class Message:
     _halves: dict[PartKind, tuple[str, str]] = field(default_factory=dict[PartKind, tuple[str, str]])
 
     def add(self, piece: dict[str, Any], *, is_last: bool) -> list[Part]:
-        """Take a message, or the ``delta`` of a chunk; returns what it adds.
+        """Take a message, or the ``delta`` of a chunk; returns the part that it adds.
 
         Args:
             piece: mended in place, for agents who get it: no half characters, calls as by :meth:`ToolCalls.add`.

@@ -1,4 +1,4 @@
-"""Seeds for calls that have none of their own: from the run's seed, the place of the rollout, and what is asked."""
+"""Seeds for calls that have none of their own: from the run's seed, the rollout's place, and the request."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _error_of_choice(choices: Any) -> tuple[int, str] | None:
 
 
 def as_stream(body: dict[str, Any]) -> list[bytes]:
-    """A whole answer as the events of a stream, for a server that does not stream what it is asked to."""
+    """A whole answer as the events of a stream, for a server that does not stream."""
     choices: list[Any] = []
     for choice in body["choices"]:
         if isinstance(choice, dict) and isinstance(choice.get("message"), dict):

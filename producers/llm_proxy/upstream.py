@@ -60,7 +60,7 @@ class Upstream(Protocol):
         ...
 
     async def models(self, name: str = "") -> UpstreamAnswer:
-        """The list of models, or what is known of the one of that name.
+        """The list of models, or the description of the one with that name.
 
         Raises:
             UpstreamError: there is no answer.

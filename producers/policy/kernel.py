@@ -40,7 +40,7 @@ class PolicyViolation:
 
 
 class PolicyViolationError(LightstreamError):
-    """An attempt failed because its kernel blocked what the agent did.
+    """An attempt failed because its kernel blocked an action of the agent.
 
     Attributes:
         violation: the first that was blocked.

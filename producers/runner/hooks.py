@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Hook:
-    """Override what is needed. An exception in a hook fails the attempt, like one of the agent.
+    """Override the methods that you need. An exception in a hook fails the attempt, like one of the agent.
 
     A method is given what it names: ``outcome`` may be left out, and ``on_rollout_end`` may ask for ``spans``, those
     of the attempt.
@@ -43,7 +43,7 @@ class Hook:
 
 
 async def call_hook(method: Callable[..., Awaitable[None]], **given: Any) -> None:
-    """Call a hook's method with those of the arguments that it takes."""
+    """Call a hook's method with the arguments that it takes."""
     parameters = inspect.signature(method).parameters
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         given = {name: value for name, value in given.items() if name in parameters}

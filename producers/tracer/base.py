@@ -33,7 +33,7 @@ class TraceContextManager(Protocol):
 
 
 class Tracer(ParallelWorkerBase):
-    """Records what runs inside :meth:`trace_context` as spans of one attempt.
+    """Records operations inside :meth:`trace_context` as spans of one attempt.
 
     Any number of trace contexts may run at once in one process; each has its own spans.
     """
@@ -77,7 +77,7 @@ class Tracer(ParallelWorkerBase):
         start_time: float | None = None,
         end_time: float | None = None,
     ) -> AbstractContextManager[SpanRecordingContext]:
-        """A span around what runs inside. An exception becomes its status and propagates."""
+        """A span around the operations inside. An exception becomes its status and propagates."""
         raise NotImplementedError(f"{type(self).__name__} makes no spans")
 
     def trace_run(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -114,7 +114,7 @@ def enter_trace(running: RunningTrace) -> Entered:
 
 
 def leave_trace(running: RunningTrace, entered: Entered) -> None:
-    """Back to what was before. Threads that ``running`` was handed to belong to no trace any more."""
+    """Return to the state before. Threads that ``running`` was handed to belong to no trace any more."""
     running.is_open = False
     otel_context.detach(entered.otel)
     _running.reset(entered.trace)

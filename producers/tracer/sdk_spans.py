@@ -65,7 +65,7 @@ def create_span(
 def operation_context(
     provider: TracerProvider, name: str, attributes: Attributes | None = None, start_time: float | None = None
 ) -> Generator[SdkSpanRecordingContext]:
-    """A span around what runs inside."""
+    """A span around the operations inside."""
     at = None if start_time is None else int(start_time * NANOS_PER_SECOND)
     tracer = provider.get_tracer(INSTRUMENTATION_NAME)
     with tracer.start_as_current_span(name, attributes=attributes, start_time=at) as span:

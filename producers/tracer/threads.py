@@ -35,7 +35,7 @@ def follow_threads() -> None:
 
 
 def leave_threads() -> None:
-    """Undo :func:`follow_threads`: what is started from now on begins without a context. Safe to call again."""
+    """Undo :func:`follow_threads`: threads that start from now on begin without a context. Safe to call again."""
     global _following
     with _lock:
         _following = False

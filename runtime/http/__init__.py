@@ -1,1 +1,1 @@
-"""The HTTP edge of every server of ours: what may come in, how it is served, and how refusals look."""
+"""The HTTP edge of every server of ours: allowed requests, how they are served, and how refusals look."""

@@ -96,8 +96,8 @@ class Access:
         if self.is_open:
             raise SettingsError(
                 f"the {server} would answer anyone who reaches {settings.host}.",
-                next_step=f"Set {setting} or LIGHTSTREAM_TOKENS_FILE; or LIGHTSTREAM_OPEN_TO_NETWORK=true, where only "
-                "those reach it who may.",
+                next_step=f"Set {setting} or LIGHTSTREAM_TOKENS_FILE; or LIGHTSTREAM_OPEN_TO_NETWORK=true, if only "
+                "permitted clients reach it.",
             )
         if settings.tls_certificate_file is None:
             logger.warning(
@@ -115,7 +115,7 @@ def bearer_token(headers: Mapping[str, str]) -> str:
 
 
 def access_of(settings: Settings, *accepted: str | None) -> Access:
-    """Access by these tokens (``None`` is none) and those of the settings' file, under this machine's names.
+    """Access by these tokens (``None`` is none) and by the settings' file, under this machine's names.
 
     Raises:
         SettingsError: the file has a mistake.
@@ -125,7 +125,7 @@ def access_of(settings: Settings, *accepted: str | None) -> Access:
 
 
 def own_names(settings: Settings) -> frozenset[str]:
-    """Names under which this machine's servers are asked: its own, those in settings, and the allowed ones.
+    """Host names of this machine's servers: its own, the names in settings, and the allowed ones.
 
     Those of the certificate too: to a browser that asks for another name, nobody here can show one.
 

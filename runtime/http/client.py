@@ -1,4 +1,4 @@
-"""What our HTTP clients share: a blocking request whose failures are our errors, and the pauses between tries."""
+"""Shared parts of our HTTP clients: a blocking request whose failures are our errors, and the pauses between tries."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class LimitedConnection(_Base):  # type: ignore[misc]  # uvicorn chooses the bas
             min(silent, key=lambda each: each._waits_since_s, default=self).hang_up()
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop with what the client sent."""
+        """Called by the loop with data of the client."""
         before = self.cycle
         if self.is_silent and not self._is_in_head:
             self._is_in_head = True

@@ -1,4 +1,4 @@
-"""What a server of ours refuses before it reads a request: foreign pages, bodies of other types, endless heads."""
+"""Refuses requests before a server reads them: foreign pages, bodies of other types, endless heads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accepts the connections of a TLS server: clients that shake no hands hold only so many, and none for long.
+"""Accepts the connections of a TLS server: clients without a handshake hold only a few, and none for long.
 
 Uvicorn's own server knows a connection once its handshake is over, so what limits connections
 (:mod:`.connections`) does not see those before.

@@ -29,7 +29,7 @@ SECRET_BYTES = 32
 
 
 def token_of(settings: Settings, setting: TokenSetting) -> str | None:
-    """The token that a server takes beside those of the file, and that our clients send to it. Blocks for a file.
+    """The token that a server takes beside the file's tokens, and that our clients send to it. Blocks for a file.
 
     Returns:
         That of the setting; else, with a file of tokens, the data folder's; else ``None``.

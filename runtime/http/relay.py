@@ -1,5 +1,5 @@
-"""Passes connections on to a gRPC server of this process, which can neither take an open socket nor read its PEM files
-again: a relay does both for it."""
+"""Passes connections on to a gRPC server of this process, which cannot take an open socket or read its PEM files
+again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Relay:
             self._server.close()
 
     async def stop(self) -> None:
-        """Close what is open."""
+        """Close all that is open."""
         self.stop_accepting()
         for task in list(self._connections):
             task.cancel()

@@ -1,4 +1,4 @@
-"""A file of tokens: who may do what until when. It has digests, so whoever reads it learns no token."""
+"""A file of tokens: each with its rights and its end. It has digests, so whoever reads it learns no token."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TokensFile:
         self._tokens = _read(path)
 
     def scopes_of(self, token: bytes) -> frozenset[str] | None:
-        """What the bearer of this token may do now; ``None`` for a token that is unknown or has expired."""
+        """The present rights of the bearer of this token; ``None`` for a token that is unknown or has expired."""
         self._read_again()
         found = self._tokens.get(hashlib.sha256(token).hexdigest())
         if found is None:

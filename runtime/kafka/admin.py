@@ -1,4 +1,4 @@
-"""Creates the declared topics, and reports those that differ on the cluster.
+"""Creates the declared topics, and reports topics that differ on the cluster.
 
 librdkafka ends the process when an admin client is dropped while an answer is due. So here as elsewhere a request has a
 time limit of its own, and its future is waited for without one.

@@ -168,6 +168,6 @@ def partitions_of(settings: Settings, topic: Topic) -> list[int]:
     if name not in found:
         raise ServiceUnavailableError(
             f"the cluster has no topic {name!r}.",
-            next_step="Is LIGHTSTREAM_TOPIC_PREFIX right? `lightstream topics create` creates what is missing.",
+            next_step="Is LIGHTSTREAM_TOPIC_PREFIX right? `lightstream topics create` creates missing ones.",
         )
     return sorted(found[name].partitions)

@@ -135,7 +135,7 @@ class KafkaPublisher:
         return self._published(Outgoing(topic, key, value, headers, partition, instead))
 
     def encoded(self, topic: Topic, record: Record) -> bytes:
-        """The record as :meth:`publish_encoded` takes it: for those who write several, all or none.
+        """The record as :meth:`publish_encoded` takes it, for callers who write several, all or none.
 
         Raises:
             RecordTooLargeError: it is over ``settings.record_bytes_max``.

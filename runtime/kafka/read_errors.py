@@ -131,7 +131,7 @@ class ReadErrors:
         logger.warning("%s It is tried again until it succeeds. %s", trouble.message, trouble.next_step)
 
     def reported_of_cluster(self, error: KafkaError, now_s: float) -> None:
-        """As :meth:`reported`, of what the client tells its ``error_cb``; a single failed connection says little.
+        """As :meth:`reported`, from the client's reports to its ``error_cb``; a single failed connection says little.
 
         Raises:
             ServiceUnavailableError: it does not pass by itself.
@@ -167,7 +167,7 @@ class ReadErrors:
         """The error to raise where a topic is not the one that was read before."""
         return ServiceUnavailableError(
             f"topic {topic!r} was deleted and made again, or has lost records, while it was read.",
-            next_step="Start this process again: it reads what there is now.",
+            next_step="Start this process again: it reads all that is there now.",
         )
 
     def refused(self, error: KafkaException) -> ServiceUnavailableError:

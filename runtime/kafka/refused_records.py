@@ -46,7 +46,7 @@ class _Refused(NamedTuple):
 
 
 class RefusedRecords:
-    """What becomes of records that a broker refuses for good. Thread-safe.
+    """Handles records that a broker refuses for good. Thread-safe.
 
     The limit of a topic (``max.message.bytes``) is that of a batch, after compression, and may be below ours. So each
     record of a batch that was too large is sent again alone. One that is too large even so is replaced by what its

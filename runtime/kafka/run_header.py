@@ -1,4 +1,4 @@
-"""The header of the records of ``trajectories`` that names their run, so that readers skip those of other runs."""
+"""The header of the records of ``trajectories`` that names their run, so that readers skip other runs."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ Place: TypeAlias = "tuple[str, int]"
 
 
 class Reached(NamedTuple):
-    """The log of a partition ended below ``offset`` when it was read so far (with read_committed: what is settled)."""
+    """The log of a partition ended below ``offset`` when it was read so far (with read_committed: its settled part)."""
 
     topic: str
     partition: int
@@ -150,7 +150,7 @@ class TopicTail:
         self._consumer.incremental_assign(places)
 
     def poll(self, timeout_s: float, *, records_max: int = RECORDS_PER_POLL_MAX) -> TailBatch:
-        """Return what has come; waits up to ``timeout_s`` seconds for the first of it.
+        """Return records that have come; waits up to ``timeout_s`` seconds for the first one.
 
         Raises:
             ServiceUnavailableError: names the topic that can no longer be read, and what to do.
@@ -202,7 +202,8 @@ class TopicTail:
         )
 
     def unready(self) -> str | None:
-        """Say which version is needed to read what was passed over; ``None`` where nothing was. For any thread."""
+        """Say which version is needed to read the records that were passed over; ``None`` if there are none. For any
+        thread."""
         return unread_reason(dict(self.unread))
 
     def next_offsets(self, topic: Topic) -> dict[int, int]:
@@ -212,7 +213,7 @@ class TopicTail:
         return {partition: max(0, offset) for (of, partition), offset in places.items() if of == name}
 
     def end_offsets(self, topic: Topic, partitions: Iterable[int]) -> dict[int, int]:
-        """Partition -> where the log ends now (with read_committed: what is settled); asks and waits.
+        """Partition -> where the log ends now (with read_committed: its settled part); asks and waits.
 
         Raises:
             ServiceUnavailableError: the cluster does not answer.

@@ -1,4 +1,4 @@
-"""The header that says which version of Lightstream wrote a record, and what is told of records only it can read."""
+"""The header that names the version of Lightstream that wrote a record, and messages about records only it can read."""
 
 from __future__ import annotations
 

@@ -32,20 +32,20 @@ class Restarts:
 
 
 def note_restart(settings: Settings, restarts: Restarts) -> None:
-    """Replace what was noted of that process."""
+    """Replace the note about that process."""
     path = _path(settings, restarts.name)
     private_folder(path.parent)
     write_text(path, json.dumps(asdict(restarts)))
 
 
 def read_restarts(settings: Settings) -> dict[str, Restarts]:
-    """Return what is noted, by name."""
+    """Return the notes, by name."""
     noted = (_read(path) for path in sorted((settings.data_dir / "run").glob(f"*{SUFFIX}")))
     return {restarts.name: restarts for restarts in noted if restarts is not None}
 
 
 def forget_restarts(settings: Settings, names: Iterable[str]) -> None:
-    """Begin to count anew."""
+    """Count from zero again."""
     for name in names:
         _path(settings, name).unlink(missing_ok=True)
 

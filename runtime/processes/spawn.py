@@ -125,7 +125,7 @@ def _serve(orders: queue.SimpleQueue[_Order]) -> None:
 
 
 def end_group(leader_pid: int, *, grace_s: float) -> None:
-    """Wait until the processes that a child (now ended) left behind have ended too, and kill those that do not.
+    """Wait until the processes that a child (now ended) left behind have ended too, and kill the others.
 
     Args:
         leader_pid: the child's process id, which is also the group's.

@@ -1,4 +1,4 @@
-"""One supervisor for every child process: it starts units, starts those again that end or hang, and stops them."""
+"""One supervisor for every child process: it starts units, starts them again if they end or hang, and stops them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Unit(Protocol):
         ...
 
     def look_after(self, why_ended: Callable[[str], None]) -> None:
-        """Called every two seconds: announces again what its process announced, where somebody removed that.
+        """Called every two seconds: announces its process again if somebody removed the announcement.
 
         Where the process must not run now, it tells ``why_ended`` the reason and ends it in good order; :meth:`start`
         refuses until it may again.
@@ -117,7 +117,7 @@ class Supervisor:
         self._failure: ServiceUnavailableError | None = None
 
     def check(self) -> None:
-        """Raise what keeps a unit from being kept running.
+        """Raise the reason why a unit cannot be kept running.
 
         Raises:
             ServiceUnavailableError: the thread that keeps it has failed; says of which unit, and why.

@@ -47,7 +47,7 @@ class SchemaIds(Protocol):
 
 
 class Codec:
-    """Encodes with the latest schema of each record; decodes what any committed version wrote. Thread-safe.
+    """Encodes with the latest schema of each record; decodes records of any committed version. Thread-safe.
 
     Args:
         registry: a Schema Registry, or ``None`` for single-object framing. Without one, Confluent-framed records

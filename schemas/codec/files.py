@@ -52,7 +52,7 @@ def released_schemas() -> Mapping[str, str]:
 
 
 def canonical_form(schema: dict[str, Any]) -> str:
-    """Avro's parsing canonical form: what the fingerprint is taken of."""
+    """Avro's parsing canonical form, from which the fingerprint is taken."""
     return to_parsing_canonical_form(parse_schema(schema, _write_hint=False))
 
 

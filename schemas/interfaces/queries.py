@@ -1,4 +1,4 @@
-"""What each query of a store takes: filters, order and page, declared here alone.
+"""Arguments of a store's queries: filters, order and page, declared here alone.
 
 The interface, every store, the server's requests and its client read these declarations. To add a filter, add a line.
 Its name says what it compares: ``<field>`` is equal, ``<field>_in`` is one of a list, ``<field>_contains`` and

@@ -1,4 +1,4 @@
-"""The store's contract: what Runners, trainers and users ask of the control plane.
+"""The store's contract: all that Runners, trainers and users need from the control plane.
 
 Names, arguments and meaning are those of Agent Lightning's ``LightningStore`` (0.3). What goes beyond it are
 keyword-only arguments with defaults, and the methods ``start``, ``close``, ``heartbeat``, ``cancel_rollout``,
@@ -53,8 +53,9 @@ class LightningStore:
     (:class:`ServiceUnavailableError`, :class:`PublishError`), what was durable by then takes effect. Ask the store how
     things stand before you write again, unless the same call twice is the same as once.
 
-    Raises (any method):
-        StoreError: the call cannot be done (a ``ValueError``); :class:`NotFoundError` where an id does not exist.
+    Raises:
+        StoreError: a call of any method cannot be done (a ``ValueError``); :class:`NotFoundError` where an id does not
+            exist.
         ServiceUnavailableError: a process that is needed does not answer, or the store was closed before the answer
             came.
         PublishError: a write did not become durable.
@@ -94,7 +95,7 @@ class LightningStore:
         return LogPositions()
 
     def see(self, positions: LogPositions) -> None:
-        """From now on, reads here reflect these positions too: those of another store on the same log.
+        """From now on, reads here reflect these positions of another store on the same log, too.
 
         Positions of another log are ignored. A store that is all in memory has nothing to do. One that reads the log
         may ask Kafka first, for some milliseconds.
@@ -217,7 +218,7 @@ class LightningStore:
         count: int | None = None,
         share: float | None = None,
     ) -> list[Rollout]:
-        """Wait until rollouts are over; returns those that are, in the order given.
+        """Wait until rollouts are over; returns the finished ones, in the order given.
 
         Args:
             rollout_ids: which to wait for. Ids that do not exist are left out at once.
@@ -385,7 +386,7 @@ class LightningStore:
         raise NotImplementedError
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any] | Unset | None = UNSET) -> Worker:
-        """A worker's sign of life, with what it says of itself; without figures (``None`` too) it keeps those it has.
+        """A worker's sign of life, with its own report; without figures (``None`` too) it keeps earlier ones.
 
         What it is busy with follows from other calls.
         """

@@ -37,7 +37,7 @@ SHARED_MEANINGS: Mapping[str, str] = MappingProxyType(
 
 
 def field_meanings(record: type[Record]) -> dict[str, str]:
-    """Field -> meaning: the field's docstring, else what is shared.
+    """Field -> meaning: the field's docstring, else the shared meaning.
 
     Without docstrings (``python -OO``) there is only what is shared.
     """

@@ -1,4 +1,4 @@
-"""Rollouts and their attempts: the work, the events about it, and the state folded from those events.
+"""Rollouts and their attempts: the work, the events about it, and the state folded from these events.
 
 The status words are Agent Lightning's.
 """

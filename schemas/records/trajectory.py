@@ -1,4 +1,4 @@
-"""Trajectories: what the assembler makes of an attempt, and what algorithms consume."""
+"""Trajectories: attempts as the assembler puts them together, and as algorithms consume them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Drop(Record):
 
 
 class Note(Record):
-    """Something odd that cost nothing: ``count`` spans, of which ``span_id`` is the first in the log."""
+    """Something odd that cost nothing: ``count`` spans; ``span_id`` is the first of them in the log."""
 
     reason: NoteReason
     """Reason of the note; the codes are listed under Reasons."""

@@ -177,7 +177,7 @@ class Artefact(Resource):
         return cls(url=str(path) if url is None else url, sha256=digest, size_bytes=size_bytes)
 
     def resolve(self, cache_dir: str | Path | None = None) -> Path:
-        """Its path on this machine, verified: size and digest are those named here. Blocks; reads all of it.
+        """Its path on this machine, verified: size and digest are the named ones. Blocks; reads all of it.
 
         Downloads over HTTP are kept in ``cache_dir`` (by default ``artefacts`` in the user's cache folder).
 

@@ -147,14 +147,14 @@ class SpanCoreFields(JsonModel):
 
 
 class SpanRecordingContext(Protocol):
-    """A span that is open: what is learnt meanwhile is recorded here; who opened it ends it."""
+    """An open span: it records events and attributes, and its opener ends it."""
 
     def record_exception(self, exception: BaseException) -> None:
         """Note an exception; the span's status becomes ``ERROR``."""
         ...
 
     def record_attributes(self, attributes: Attributes) -> None:
-        """Add attributes, or replace those of the same name."""
+        """Add attributes, or replace attributes of the same name."""
         ...
 
     def record_status(self, status_code: StatusCode, description: str | None = None) -> None:

@@ -8,7 +8,7 @@ from .base import JsonModel
 
 
 class Triplet(JsonModel):
-    """A turn of a trajectory: what was asked, what was answered, its reward (``None``: unknown).
+    """A turn of a trajectory: question, answer and reward (``None``: unknown).
 
     Adapters fill ``prompt`` and ``response`` with dictionaries whose ``token_ids`` are lists of integers.
     """

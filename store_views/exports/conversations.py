@@ -38,7 +38,7 @@ class Told:
 
 
 def calls_of_text(trajectory: Trajectory) -> list[TripletRecord | Drop]:
-    """The calls that text can be exported of, in log order: those with token ids, and those that only lack these."""
+    """The calls with exportable text, in log order: calls with token ids, and calls that lack only these."""
     dropped = [drop for drop in trajectory.drops if drop.is_llm_call and drop.reason == DropReason.NO_TOKEN_IDS]
     return sorted([*trajectory.triplets, *dropped], key=lambda call: (call.source_offset, call.choice_index))
 
@@ -47,7 +47,7 @@ def conversations_of(
     ask: Ask, trajectory: Trajectory, calls: Sequence[TripletRecord | Drop] | None = None
 ) -> list[Told]:
     """The messages of these calls (by default :func:`calls_of_text`), in their order; calls whose spans have none are
-    left out, unless they lost them: then the conversation says that it is incomplete.
+    left out.
 
     A call's own span is asked first, then the other spans that describe it; one that is whole counts before others.
 
@@ -71,7 +71,7 @@ def _spans_of(call: TripletRecord | Drop) -> tuple[str, ...]:
 
 
 def said_by(ask: Ask, trajectory: Trajectory, span_ids: Sequence[str]) -> dict[str, Conversation]:
-    """Span id -> what this span of the attempt says; spans that say nothing, and lost nothing, are left out.
+    """Span id -> the messages of this span of the attempt; spans without messages, and without lost ones, are left out.
 
     Raises:
         QueryError, ServiceUnavailableError: the view could not answer.

@@ -21,8 +21,8 @@ def is_atif(document: object) -> bool:
 
 
 def atif_trace(document: Mapping[str, Any]) -> ImportedTrace:
-    """One trajectory, with those of its sub-agents below it. A step of an agent is an LLM call unless it says that it
-    took none, or is there for its context only.
+    """One trajectory, with its sub-agents' trajectories below it. A step of an agent is an LLM call unless it says that
+    it took none, or is there for its context only.
 
     Agents write their reward where they like: it is read from ``extra.lightstream``, ``extra.reward`` and
     ``final_metrics.extra.reward``; that of a step from the step's ``extra.lightstream``.

@@ -1,4 +1,4 @@
-"""The steps of one agent of an ATIF document: its LLM calls, each with what was said before it."""
+"""The steps of one agent of an ATIF document: its LLM calls, each with the messages before it."""
 
 from __future__ import annotations
 

@@ -35,10 +35,11 @@ Progress = Callable[[int], None]
 
 
 def documents_of(path: Path, progress: Progress = lambda _: None) -> Iterator[Any]:
-    """The objects of a file, in its order: JSON documents one after another (JSON lines, say), or lists of them, also
-    below ``data``, ``resourceSpans`` or ``traces`` at the beginning of a document; or rows of Parquet.
+    """The objects of a file, in its order: JSON documents or lists of them, or rows of Parquet.
 
-    A byte order mark is passed over, and what gzip compressed is unpacked. Lone surrogates become ``?``.
+    Documents come one after another (JSON lines, say). Lists may also lie below ``data``, ``resourceSpans`` or
+    ``traces`` at the beginning of a document. A byte order mark is passed over, and gzip is unpacked. Lone surrogates
+    become ``?``.
 
     Raises:
         SettingsError: the file is missing, or not of such a form; says in which line.

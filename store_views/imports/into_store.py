@@ -25,7 +25,7 @@ AT_ONCE_MAX = 32
 
 @dataclass(slots=True)
 class ImportReport:
-    """Counts of traces that became rollouts, of their spans, and of those that were there already.
+    """Counts of traces that became rollouts, of their spans, and of known ones.
 
     Attributes:
         incomplete: of those that were there, how many lack spans of the trace.

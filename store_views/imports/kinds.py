@@ -1,4 +1,4 @@
-"""What a document is: a form that is imported, or one of the field's others, and what to do with these."""
+"""Kinds of documents: forms that are imported, forms that are not, and the next step for these."""
 
 from __future__ import annotations
 

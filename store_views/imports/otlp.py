@@ -25,7 +25,7 @@ def is_otlp(document: Any) -> bool:
 
 
 def is_otlp_span(document: Any) -> bool:
-    """Whether a document is a span in OTLP's terms, without what it stands in."""
+    """Whether a document is a span in OTLP's terms, without its envelope."""
     return (
         is_map(document)
         and _has(document, "spanId", "span_id")

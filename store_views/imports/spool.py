@@ -1,4 +1,4 @@
-"""Traces of files, put together in little memory: what was read of each waits in a temporary file."""
+"""Traces of files, put together in little memory: the parts of each wait in a temporary file."""
 
 from __future__ import annotations
 

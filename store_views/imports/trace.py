@@ -185,7 +185,7 @@ def made_span(
 
 
 def reward_span(trace_id: str, rewards: Sequence[tuple[str, float]], of_span: str | None = None) -> Span:
-    """A reward as agents emit it: the first is what counts; for one span, else for the whole trace."""
+    """A reward as agents emit it: the first value counts; for one span, else for the whole trace."""
     attributes: dict[str, Any] = {}
     for index, (name, value) in enumerate(rewards):
         attributes[f"agentlightning.reward.{index}.name"] = name

@@ -43,7 +43,7 @@ ORDER BY start_unix_nano, span_id, choice_index
 
 @dataclass(slots=True)
 class JudgingReport:
-    """What a judge did.
+    """The work of a judge.
 
     Attributes:
         judged: rollouts that have a score now.
@@ -89,7 +89,7 @@ class Judging:
         self.report = JudgingReport()
 
     def run(self, *, once: bool = False) -> JudgingReport:
-        """Judge what has ended, and what still ends, until ``stopping`` is set; or once all that has ended is judged.
+        """Judge ended rollouts, and new ones, until ``stopping`` is set; or once all that has ended is judged.
 
         Raises:
             BudgetSpentError, SettingsError, StoppedError: as :meth:`JudgeModel.ask`. Scores that were sent before stay.

@@ -125,7 +125,7 @@ class JudgeModel:
             if row is None and self._tokens_max is not None and self.tokens >= self._tokens_max:
                 raise BudgetSpentError(
                     f"the judge has used {self.tokens:,} of {self._tokens_max:,} tokens.",
-                    next_step="Start it again with more: what is judged is judged.",
+                    next_step="Start it again with more: finished scores stay.",
                 )
         if row is not None:
             return read(row[0])

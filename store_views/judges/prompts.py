@@ -1,4 +1,4 @@
-"""Questions to a judge, and what its answers say. Pure.
+"""Questions to a judge, and the scores in its answers. Pure.
 
 Invariants:
 
@@ -89,7 +89,7 @@ class Rubric:
     relative: bool = False
 
     def messages(self, works: Sequence[Judged]) -> list[dict[str, str]]:
-        """The question: one work, or those of a group."""
+        """The question: one work, or the works of a group."""
         by_name = _by_name(works)
         mark = _mark("".join(by_name))
         system = INSTRUCTIONS.format(mark=mark, rubric=self.text, form=RELATIVE if self.relative else ABSOLUTE)
@@ -98,7 +98,7 @@ class Rubric:
         return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
     def verdicts(self, works: Sequence[Judged], answer: str) -> list[Verdict]:
-        """What an answer says of each work. Of prose the last JSON object with scores counts.
+        """An answer's verdict on each work. Of prose the last JSON object with scores counts.
 
         Raises:
             UnreadableAnswerError: it has no score from 0 to 1 for each; says for which it has none.

@@ -45,7 +45,7 @@ class LoggedBytes(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Rows per table, the offsets they reach, and what could not be read."""
+    """Rows per table, the offsets they reach, and unreadable records."""
 
     tables: dict[str, pa.Table]
     next_offsets: dict[Place, int]

@@ -1,4 +1,4 @@
-"""Writes the view's file once more without what is free in it, while it is read and written.
+"""Writes the view's file once more without its free space, while it is read and written.
 
 A thread copies one snapshot of the tables to a file beside it, and then what came since, in small steps, through the
 same code that rows come in by. The writer takes over the last step and puts the file in the place of the old one: by a

@@ -131,7 +131,7 @@ class ViewDatabase:
             if not _is_unreadable(error):
                 raise ServiceUnavailableError(
                     f"the view's file {self.path} cannot be opened: {error}.",
-                    next_step="See what is there. The file may be deleted: it is made again from the log.",
+                    next_step="Look into it. The file may be deleted: it is made again from the log.",
                 ) from error
             self._set_aside(f"cannot be read ({error})")
         return _opened(self.path, self._memory_bytes_max)
@@ -189,7 +189,7 @@ class ViewDatabase:
         self._unwritten_bytes += 1 + rows.nbytes
 
     def checkpoint_if_due(self) -> None:
-        """Take what was appended into the file, if that is enough or has waited long enough. Reading goes on meanwhile.
+        """Take appended rows into the file, if they are enough or have waited long enough. Reading goes on meanwhile.
 
         Raises:
             duckdb.Error: the disk is full, say. The file is as the last checkpoint left it.
@@ -220,7 +220,7 @@ class ViewDatabase:
         return left
 
     def compact_if_due(self, free_bytes: int) -> None:
-        """Begin to write the file anew without gaps, or put the new one in its place. For the thread that writes.
+        """Begin to write the file again without gaps, or put the new one in its place. For the thread that writes.
 
         It is due once the file has grown by a quarter since it was last without gaps, or since rows have left it. What
         goes wrong is logged, and leaves the file as it is.
@@ -255,7 +255,7 @@ class ViewDatabase:
 
     @property
     def is_compacting(self) -> bool:
-        """Whether the file is being written anew."""
+        """Whether the file is being written again."""
         return self._compaction is not None
 
     def _take_compaction(self, compaction: Compaction) -> None:
@@ -286,7 +286,7 @@ class ViewDatabase:
         logger.warning("the view's file could not be written anew, and stays as it is: %s", error)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own to the same data: sees what was committed, blocks nobody."""
+        """A connection of its own to the same data: sees committed rows, blocks nobody."""
         with self._swapping:
             cursor = self._content.connection.cursor()
         cursor.execute(f"USE {CATALOG}")
@@ -344,5 +344,5 @@ def _why_not_ours(found: Mapping[str, str] | None, origin: Mapping[str, str]) ->
 
 
 def tables_fingerprint() -> str:
-    """What the view's file has tables for, as 16 hex digits: files with other ones are of other versions."""
+    """The tables of the view's file, as 16 hex digits: files with other ones are of other versions."""
     return hashlib.sha256("\n".join(TABLES).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Leaves out what belongs to deleted runs: records that come, and rows that are there.
+"""Leaves out the data of deleted runs: new records, and present rows.
 
 A deletion names the end of every partition when it was made. A record of the run below that counts no longer; one after
 it is of a new run of the same name. Topics are read in no order, so the rows go once all up to these ends was read.

@@ -244,7 +244,7 @@ class Materialiser:
         return self.kafka.silent_s()
 
     def fetched(self) -> dict[Place, int]:
-        """Place -> next offset to be fetched: what is below is reflected, or on its way."""
+        """Place -> next offset to be fetched: records below are reflected, or on their way."""
         return self._reader.fetched()
 
     def _interval_s(self) -> float:
@@ -257,7 +257,7 @@ class Materialiser:
         return self._catch_up.progress
 
     def unready(self) -> str | None:
-        """Say why answers are not of now: it failed, is stuck, rebuilds, lags, or has kept what it cannot read."""
+        """Say why answers are out of date: it failed, is stuck, rebuilds, lags, or has kept unreadable records."""
         if self.failure is not None:
             return f"the view has stopped: {self.failure}"
         if (shortage := self.room()) is not None:

@@ -26,7 +26,7 @@ TRANSACTION_PROCESSOR_SECONDS = Counter(
 
 
 def view_metrics(materialiser: Materialiser) -> Iterable[Metric]:
-    """Lag, progress, and what the kept sums of all runs say."""
+    """Lag, progress, and the kept sums of all runs."""
     reached = materialiser.positions.snapshot()
     lag = {topic.name: 0 for topic in TOPICS}
     for (topic, partition), end in materialiser.end_offsets().items():

@@ -28,7 +28,7 @@ class Positions:
         self._closed: str | None = None
 
     def awaits(self, sent: Mapping[Place, int], more: Mapping[Place, int]) -> bool:
-        """Whether somebody waits for what ``more`` completes.
+        """Whether somebody waits for the positions that ``more`` completes.
 
         Args:
             sent: next offsets that are on their way to be reflected.
@@ -85,12 +85,12 @@ class Positions:
                 del self._listeners[key]
 
     def missing(self, wanted: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
-        """Of the wanted next offsets, those not reached: place -> (wanted, reached)."""
+        """Wanted next offsets that are not reached: place -> (wanted, reached)."""
         with self._changed:
             return self._missing(wanted)
 
     def look(self) -> None:
-        """Say that somebody reads what is there: for some seconds, new records are reflected sooner."""
+        """Say that somebody reads: for some seconds, new records are reflected sooner."""
         self._looked_s = time.monotonic()
 
     def wait_for(

@@ -87,7 +87,7 @@ _OF_NO_ROLLOUT = ("task_requests_raw", "dead_letters_raw")
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long the view keeps what is over.
+    """Times for which the view keeps finished data.
 
     Attributes:
         age_s: seconds; ``None`` means for ever.
@@ -99,7 +99,7 @@ class Retention:
 
     @classmethod
     def of(cls, settings: Settings) -> Retention:
-        """What the settings say."""
+        """The times of the settings."""
         return cls(settings.view_retention_s, seconds_by_run(settings.view_retention_runs))
 
     @property
@@ -109,7 +109,7 @@ class Retention:
         return min(INTERVAL_S_MAX, min(ages) / PASSES_PER_AGE) if ages else None
 
     def of_run(self, run_id: str) -> float | None:
-        """Seconds for which what is over of a run is kept; ``None`` means for ever."""
+        """Seconds for which finished data of a run are kept; ``None`` means for ever."""
         return next((age_s for pattern, age_s in self.runs.items() if fnmatchcase(run_id, pattern)), self.age_s)
 
 

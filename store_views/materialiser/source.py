@@ -1,4 +1,4 @@
-"""What the view's server needs to know of where its rows come from."""
+"""Facts about the source of the rows that the view's server needs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ViewSource(Protocol):
         ...
 
     def fetched(self) -> dict[Place, int]:
-        """Place -> next offset to be fetched: what is below is in the tables, or on its way."""
+        """Place -> next offset to be fetched: records below are in the tables, or on their way."""
         ...
 
     def silent_s(self) -> float | None:

@@ -61,7 +61,7 @@ CONTAINER_LIMIT_FILE = Path("/sys/fs/cgroup/memory.max")
 
 
 def open_file(path: Path, memory_bytes_max: int, spill: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """The file, made if missing, as what unqualified names mean.
+    """The file, made if missing, as the default for unqualified names.
 
     Transactions are in memory until the next checkpoint, which writes them all or none of them. DuckDB's own log would
     repeat, for each transaction, the lists of up to 2,048 rows before its own (100 times what came, by ten rows each).
@@ -105,12 +105,12 @@ def lock_down(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def spill_folder(path: Path, number: int = 0) -> Path:
-    """Return the folder for what of a query does not fit in memory, of the first file at this path or a later one."""
+    """Return the folder for data of a query beyond its memory, of the first file at this path or a later one."""
     return path.with_name(f"{path.name}.tmp{number or ''}")
 
 
 def remove(path: Path) -> None:
-    """Delete a file, or a folder with what is in it, if it is there."""
+    """Delete a file, or a folder with its contents, if it is there."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -191,7 +191,7 @@ class ShownFile:
             return {}
 
     def write(self, next_offsets: Mapping[Place, int]) -> None:
-        """Replace what was written: some 50 microseconds, since nothing waits for the disk."""
+        """Replace the contents: some 50 microseconds, since nothing waits for the disk."""
         rows = [[*place, offset] for place, offset in next_offsets.items()]
         os.pwrite(self._handle, json.dumps(rows).encode() + b"\n", 0)
 

@@ -1,4 +1,4 @@
-"""Queries by name: one a file, with what it tells and its parameters at its head."""
+"""Queries by name: one a file, with its meaning and its parameters at its head."""
 
 from .named import QUERIES, NamedQuery, QueryParameter, named_query, queries_as_markdown
 

@@ -78,8 +78,8 @@ class NamedQuery:
         }
 
     def statement(self, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The statement to run for these values, and the values of its parameters: without the lines that would let
-        everything through, for which DuckDB would read their tables all the same.
+        """The statement to run for these values and its parameters' values, without lines that would let everything
+        through.
 
         Raises:
             QueryError: as :meth:`values`.
@@ -104,7 +104,7 @@ def named_query(name: str) -> NamedQuery:
         near = get_close_matches(name, QUERIES)
         raise NotFoundError(
             f"there is no query :{name}{f' (there is :{near[0]})' if near else ''}.",
-            next_step="`lightstream sql :` lists those that there are.",
+            next_step="`lightstream sql :` lists them.",
         )
     return query
 

@@ -1,4 +1,4 @@
-"""What a request must pass before its statement runs: the check of its body, its lane, and what the view must show.
+"""Checks of a request before its statement runs: its body, its lane, and the positions it needs.
 
 Statements wait only for others of their lane. Readers who name no offsets see what had been fetched when they asked.
 """
@@ -127,7 +127,7 @@ def _named(name: str, given: Any) -> tuple[str, Parameters]:
     try:
         query = named_query(name)
     except NotFoundError as error:
-        raise QueryError(error.message, next_step="`GET /v1/named-queries` lists those that there are.") from error
+        raise QueryError(error.message, next_step="`GET /v1/named-queries` lists them.") from error
     if isinstance(given, list):
         raise QueryError(f"'params' of {name} must be an object: its parameters have names.")
     return query.statement(given or {})
@@ -233,7 +233,7 @@ class Places:
         return self._places.locked()
 
     async def enter(self) -> None:
-        """Wait for a place; whoever got one calls :meth:`leave`.
+        """Wait for a place; its owner calls :meth:`leave`.
 
         Raises:
             ServiceUnavailableError: too many wait, or it took too long.
@@ -260,7 +260,7 @@ class Places:
 
 
 class Lane(Places):
-    """Places of one kind of statement; and ``catching_up``, those to wait in until the view has what it must show."""
+    """Places of one kind of statement; and ``catching_up``, the places to wait in until the view has the positions."""
 
     def __init__(self, name: str, size: LaneSize) -> None:
         super().__init__(
@@ -314,7 +314,7 @@ def lane_named(headers: Mapping[str, str], default: str = "others") -> str:
 
 
 async def wait_for_view(request: Request, materialiser: ViewSource, sql_request: SqlRequest, lane: Lane) -> None:
-    """Wait until the view has what the request names; without a name, for what has been fetched.
+    """Wait until the view has the positions that the request names; without a name, all fetched ones.
 
     Raises:
         ServiceUnavailableError: it has not got there in time, or has stopped; or too many of the lane wait already.
@@ -357,7 +357,7 @@ async def _missing(
 
 
 async def wait_for_fetched(materialiser: ViewSource, lane: Lane) -> None:
-    """Let what has been fetched already be seen, if that takes no longer than a reader would notice.
+    """Let fetched records be seen, if that takes no longer than a reader would notice.
 
     Where others wait in all places of the lane, what is there has to do.
     """

@@ -42,7 +42,7 @@ _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Answering:
-    """Answers statements, lists those that run, and cancels them. Belongs to one event loop.
+    """Answers statements, lists running ones, and cancels them. Belongs to one event loop.
 
     Args:
         cursor: makes a connection of its own for a statement.
@@ -136,7 +136,7 @@ class Answering:
         lane_name: str,
         query_id: str = "",
     ) -> T:
-        """What ``read`` finds in one snapshot, as of :meth:`read`; being cancelled stops it.
+        """The result of ``read`` in one snapshot, as of :meth:`read`; being cancelled stops it.
 
         Raises:
             QueryError, ServiceUnavailableError: as :meth:`answer` does; and what ``read`` raises.
@@ -240,7 +240,7 @@ class _Statements:
         with self._changing:
             statement = self._by_id.get(query_id)
         if statement is None:
-            raise NotFoundError(f"no statement {query_id} runs.", next_step="GET /v1/queries lists those that run.")
+            raise NotFoundError(f"no statement {query_id} runs.", next_step="GET /v1/queries lists running ones.")
         statement.cancel()
 
 

@@ -1,4 +1,4 @@
-"""Bounds what one call of a function may make or do, from the constants of a statement, before it runs.
+"""Bounds the output and the work of one call of a function, from the constants of a statement, before it runs.
 
 DuckDB heeds an interrupt between blocks of rows only, and some functions make more than their arguments: a text
 repeated a billion times, a distance of two long texts. :func:`too_costly` adds up sizes along each expression:

@@ -1,4 +1,4 @@
-"""The dashboard: the built page at ``/``, and what it asks beside SQL.
+"""The dashboard: the built page at ``/``, and its requests beside SQL.
 
 ``GET /``, ``/run``, ``/rollouts`` …   the page, whatever address of its own was asked for
 ``GET /assets/…``                      its scripts and styles, whose names change with their content

@@ -129,7 +129,7 @@ class FeedbackWriter:
         return JSONResponse({"results": [_listed(failures.get(index), result) for index, result in enumerate(results)]})
 
     def close(self) -> None:
-        """Give up what is not yet durable, after the publisher's patience. Blocks."""
+        """Give up records that are not yet durable, after the publisher's patience. Blocks."""
         if self._publisher is not None:
             self._publisher.close()
 
@@ -281,9 +281,7 @@ def find(cursor: DuckDBPyConnection, scores: Sequence[Feedback]) -> list[_Found 
 
 def _rollout_target(feedback: Feedback, row: Sequence[Any] | None) -> Target:
     if row is None:
-        raise NotFoundError(
-            f"there is no {feedback.shown}.", next_step="`lightstream sql :rollouts` lists those that there are."
-        )
+        raise NotFoundError(f"there is no {feedback.shown}.", next_step="`lightstream sql :rollouts` lists them.")
     rollout_id, attempt_id, opened, is_open = row
     if feedback.attempt_id not in ("", attempt_id):
         raise NotFoundError(f"{feedback.attempt_id!r:.200} is not the last attempt of {feedback.shown}.")

@@ -1,4 +1,4 @@
-"""Messages of Flight SQL (Arrow's ``FlightSql.proto``): those that a server which only reads has use for."""
+"""Messages of Flight SQL (Arrow's ``FlightSql.proto``) that a server which only reads has use for."""
 
 from __future__ import annotations
 

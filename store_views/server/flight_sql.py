@@ -1,4 +1,4 @@
-"""The view over Arrow Flight SQL, for ADBC, JDBC and what stands on them: the same gate, lanes, limits and token."""
+"""The view over Arrow Flight SQL, for ADBC, JDBC and drivers on them: the same gate, lanes, limits and token."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class MemoryDashboard:
         )
 
     def beside(self, store_app: ASGIApp) -> ASGIApp:
-        """Return an application that answers what is the dashboard's, and leaves the rest to the store's."""
+        """Return an application that answers the dashboard's requests, and leaves the rest to the store's."""
 
         async def both(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http" and not _is_for_dashboard(scope):

@@ -172,8 +172,8 @@ class Statement:
 
     @contextmanager
     def limited(self, connection: duckdb.DuckDBPyConnection, timeout_s: float) -> Generator[threading.Event]:
-        """Interrupt what the block runs when its time is over or it was cancelled, again and again: DuckDB forgets an
-        interrupt that comes before a statement. Gives an event that is set from then on."""
+        """Interrupt the block's statement when its time is over or it was cancelled; repeats, as DuckDB forgets early
+        interrupts. Gives an event that is set from then on."""
         stopped = threading.Event()
         watcher = threading.Thread(
             target=self._watch, args=(connection, timeout_s, stopped), daemon=True, name="lightstream-query-limit"
@@ -234,7 +234,7 @@ def run_reading(
     *,
     if_slow: str = "Ask again when the view has less to do.",
 ) -> T:
-    """Run what reads, in one statement or several, in a read-only transaction: all of it on one snapshot of the data.
+    """Run one or several statements that read, in a read-only transaction: all of it on one snapshot of the data.
 
     Args:
         connection: a cursor of its own; it is closed here.
@@ -301,7 +301,7 @@ def _usual_numbers(values: pa.ChunkedArray[Any]) -> tuple[str, pa.ChunkedArray[A
 
 
 def check_statement(sql: str, parameters: Parameters | None = None) -> None:
-    """Refuse anything but one statement that reads what it may, and whose constants make no call too costly.
+    """Refuse anything but one statement that reads allowed tables, and whose constants make no call too costly.
 
     Args:
         parameters: values of its placeholders: constants, too.

@@ -27,7 +27,7 @@ class Condition:
         return not timed_out
 
     def notify(self) -> None:
-        """Wake those whose condition holds now. Call it after each change."""
+        """Wake the waiters whose condition holds now. Call it after each change."""
         woken = [future for future, holds in self._waiting.items() if holds()]
         for future in woken:
             del self._waiting[future]

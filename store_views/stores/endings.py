@@ -27,7 +27,7 @@ class Waiting:
         self._open = set(rollout_ids)
 
     def add(self, over: Mapping[str, RolloutState]) -> None:
-        """These are over; what was known before stays."""
+        """Add ended rollouts; earlier knowledge stays."""
         for rollout_id, state in over.items():
             self.ended.setdefault(rollout_id, state)
         self.forget(over)
@@ -59,7 +59,7 @@ class Waiting:
 
 
 class Endings:
-    """Tells those who wait of each rollout that ends. Belongs to one event loop."""
+    """Tells waiters of each rollout that ends. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Waiting]] = {}

@@ -22,7 +22,7 @@ class _Forwards(Protocol):
 
 
 def forward_calls(cls: type[LightningStore], *, without: frozenset[str] = frozenset()) -> None:
-    """Give ``cls`` every method of the interface but ``start``, ``close`` and those in ``without``.
+    """Give ``cls`` every method of the interface except ``start``, ``close`` and the names in ``without``.
 
     Each is done by the ``store`` of the instance, coroutines through its ``call``.
     """

@@ -37,7 +37,7 @@ def to_json(what: str, value: Any) -> str:
 
 
 def encoded(what: str, value: Any) -> str:
-    """As :func:`to_json`, for what is only the wrapping of such values: it may be nested some levels deeper.
+    """As :func:`to_json`, for a wrapping of such values: it may be nested some levels deeper.
 
     Raises:
         StoreError: JSON cannot say it.

@@ -39,7 +39,7 @@ class Log(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """End what callers wait for, as the store's interface says, and release everything."""
+        """End waiting calls, as the store's interface says, and release everything."""
 
     # --- about the log
 
@@ -96,10 +96,10 @@ class Log(ABC):
 
     @abstractmethod
     async def states_of(self, rollout_ids: Sequence[str]) -> dict[str, RolloutState]:
-        """By id, those of these rollouts that exist, as they stand."""
+        """By id, the existing rollouts, as they stand."""
 
     async def attempts_of(self, rollout_ids: Sequence[str]) -> Mapping[str, Sequence[AttemptState]]:
-        """By id, the attempts of those of these rollouts that exist."""
+        """By id, the attempts of the existing rollouts."""
         return {rollout_id: state.attempts for rollout_id, state in (await self.states_of(rollout_ids)).items()}
 
     @abstractmethod
@@ -118,11 +118,11 @@ class Log(ABC):
 
     @abstractmethod
     async def append_spans(self, spans: Sequence[Span], encoded: Sequence[bytes]) -> list[Span]:
-        """Make spans durable whose attempts exist; returns those that were new."""
+        """Make spans durable whose attempts exist; returns the new ones."""
 
     @abstractmethod
     async def page_of_spans(self, rollout_id: str, attempt_id: str | None, query: Query) -> tuple[list[Span], int]:
-        """Of a rollout's spans, or of one attempt's, those of one page, in its order, and how many match in all.
+        """One page of a rollout's spans, or of one attempt's, in its order, and how many match in all.
 
         They are the caller's own. What counts as inserted is a span's first appearance.
         """

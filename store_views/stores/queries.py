@@ -46,7 +46,7 @@ class Operator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One field compared with what was asked for."""
+    """One field compared with a given value."""
 
     field: str
     operator: Operator
@@ -68,7 +68,7 @@ class Condition:
 
 
 class Query(BaseModel):
-    """A query: what it asks for, in which order, and which page of it. Also the form of a request's body.
+    """A query: its conditions, its order, and its page. Also the form of a request's body.
 
     The fields of a subclass are those of its declaration (:mod:`lightstream.schemas.interfaces.queries`). A filter of
     ``None`` does not filter.
@@ -149,7 +149,7 @@ class Query(BaseModel):
         value_of: Callable[[T, str], Any],
         exact_value_of: Callable[[T, str], Any] | None = None,
     ) -> PaginatedResult[T]:
-        """The page of ``items``, of which ``value_of(item, field)`` tells the values, ``exact_value_of`` to sort by."""
+        """The page of ``items``; ``value_of(item, field)`` tells the values, ``exact_value_of`` the sort key."""
         found = [item for item in items if self._matches(item, value_of)]
         if self.sort_by is not None:
             name = self.sort_by
@@ -302,7 +302,7 @@ def value_of_state(state: RolloutState, field: str) -> Any:
 
 
 def exact_value_of_state(state: RolloutState, field: str) -> Any:
-    """As :func:`value_of_state`, times in nanoseconds: what was enqueued at once is nearer than seconds can tell."""
+    """As :func:`value_of_state`, times in nanoseconds: rollouts enqueued together are nearer than seconds can tell."""
     return _NANOS[field](state) if field in _NANOS else _VALUES[field](state)
 
 

@@ -40,7 +40,8 @@ class QueriedStore(LightningStore):
 
     @abstractmethod
     async def find_spans(self, rollout_id: str, attempt_id: str | None, query: SpanQuery) -> PaginatedResult[Span]:
-        """Return the page of the rollout's spans; of those of an attempt, or of the ``latest`` one, if it is named."""
+        """Return the page of the rollout's spans; of the spans of an attempt, or of the ``latest`` one, if it is
+        named."""
 
     @abstractmethod
     async def find_resources(self, query: ResourcesQuery) -> PaginatedResult[ResourcesUpdate]:

@@ -80,7 +80,7 @@ def checked_attempts(what: str, values: Any) -> list[tuple[str, str]]:
 
 
 def check_object(what: str, value: Any) -> None:
-    """``value`` is what JSON calls an object, or ``None``.
+    """Check that ``value`` is a JSON object, or ``None``.
 
     Raises:
         StoreError: it is anything else; ``what`` names it.
@@ -150,7 +150,7 @@ def checked_requests(rollouts: Any) -> list[EnqueueRolloutRequest]:
 
 
 def checked_resources(resources: Any) -> NamedResources:
-    """``resources`` as what they are, where a dictionary says it too.
+    """Turn ``resources`` into resources, also from a dictionary.
 
     Raises:
         StoreError: one is not a resource, or its name not a string.
@@ -193,7 +193,7 @@ def checked_spans(spans: Any) -> list[Span]:
 
 
 def check_report(worker: Any) -> None:
-    """``worker`` is what a worker may say of itself.
+    """Check that ``worker`` is a valid report of a worker.
 
     Raises:
         StoreError: it is not; names the field.

@@ -1,4 +1,4 @@
-"""Records of workers, changed by what the store sees them do. Pure."""
+"""Records of workers, changed by their actions at the store. Pure."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _having(work: WorkInHand) -> dict[str, Any]:
 
 
 def reported(known: WorkerHeartbeat | None, report: WorkerHeartbeat) -> WorkerHeartbeat:
-    """A Runner's own report, with what the store saw before: a report says nothing of that."""
+    """A Runner's own report, together with the store's earlier knowledge, which a report lacks."""
     if known is None:
         return report
     kept = ("stats_json", "dequeued_unix_nano", "busy_unix_nano", "idle_unix_nano")

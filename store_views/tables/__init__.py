@@ -1,4 +1,4 @@
-"""The view's tables: raw ones, declared from the record models, and those that are kept beside them."""
+"""The view's tables: raw ones, declared from the record models, and kept ones beside them."""
 
 from .column import Column, Encoding, columns_of
 from .declared import LOG_COLUMNS, RAW_TABLES, RawTable, tables_of

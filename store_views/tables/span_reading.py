@@ -1,4 +1,4 @@
-"""Columns beside a span: what the readers of attributes find in it."""
+"""Columns beside a span: the findings of the readers of attributes."""
 
 from __future__ import annotations
 

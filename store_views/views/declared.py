@@ -1,4 +1,4 @@
-"""The SQL views, in an order in which each finds those it reads."""
+"""The SQL views, in an order in which each finds the views that it reads."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _STATUSES = {"UNSET": SpanStatus.UNSET, "OK": SpanStatus.OK, "ERROR": SpanStatus
 
 
 def spans_of(source: Iterable[SpanLike]) -> list[Span]:
-    """The spans, those of the OpenTelemetry SDK converted."""
+    """The spans; spans of the OpenTelemetry SDK are converted."""
     return [span if isinstance(span, Span) else _from_sdk(span) for span in source]
 
 

@@ -23,7 +23,7 @@ class OpenAIMessages(TypedDict):
 
 
 class TraceToMessages(TraceAdapter[list[OpenAIMessages]]):
-    """One conversation per LLM call: what was sent, what came back, which tools were on offer.
+    """One conversation per LLM call: its messages, its answer, and the tools on offer.
 
     Tool calls of an answer are taken from the tool spans below the call, else from the answer itself.
     """

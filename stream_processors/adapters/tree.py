@@ -79,7 +79,7 @@ LLM_CALL_MATCH = r"(openai\.chat\.completion|chat_model\.llm)"
 
 
 class TraceTree(SpanNode):
-    """A span and the spans below it, with what Agent Lightning's tree can do."""
+    """A span and the spans below it, with the methods of Agent Lightning's tree."""
 
     @classmethod
     def from_spans(cls, spans: Sequence[Span]) -> TraceTree:

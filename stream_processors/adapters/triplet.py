@@ -1,4 +1,4 @@
-"""Triplets from the spans of tracers, and from those of an LLM proxy (ours, or LiteLLM's)."""
+"""Triplets from the spans of tracers, and from the spans of an LLM proxy (ours, or LiteLLM's)."""
 
 from __future__ import annotations
 

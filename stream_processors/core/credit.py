@@ -1,4 +1,4 @@
-"""Credit assignment: what each call of a trajectory gets of its rewards.
+"""Credit assignment: the share that each call of a trajectory gets of its rewards.
 
 Hierarchical assignment as in Agent Lightning (arXiv 2508.03680, section 3.3) gives every call of a trajectory the
 trajectory's reward; token-level credit is then the algorithm's. The others are the usual alternatives.
@@ -134,7 +134,7 @@ def credit_rule(name: str) -> CreditRule:
 
 
 def assign(name: str, steps: Sequence[CreditStep], trajectory: float | None) -> tuple[list[float | None], str | None]:
-    """The value of each step by the rule of that name and what is added, and the fault of the rule, if any.
+    """The value of each step by the rule of that name plus additions, and the fault of the rule, if any.
 
     A user's rule that raises, or gives no number within float32 or ``None`` for each step, gives nothing, and so does
     one whose values with what is added are beyond it: every value is missing, and the second item says why. So one bad

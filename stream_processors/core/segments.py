@@ -53,7 +53,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One sequence of T tokens: a first prompt, then responses with what came between them.
+    """One sequence of T tokens: a first prompt, then responses with the text between them.
 
     All arrays are packed little-endian and aligned, one entry per token:
 

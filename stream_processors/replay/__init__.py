@@ -1,4 +1,4 @@
-"""History assembled again by other rules, and what they would have changed."""
+"""History assembled again by other rules, and the changes by these."""
 
 from .comparison import Comparison, Difference, History, read_history
 from .log import AttemptKey, Selection, TopicReader

@@ -1,4 +1,4 @@
-"""Recorded trajectories against those of a replay: what other rules would have changed, counted."""
+"""Recorded trajectories against a replay's: counts of the changes by other rules."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def read_history(settings: Settings, selection: Selection | None = None) -> Hist
 
 @dataclass(slots=True)
 class Difference:
-    """Counts over some attempts; those in pairs are (recorded, replayed).
+    """Counts over some attempts; pairs are (recorded, replayed).
 
     Attributes:
         attempts: attempts compared.
@@ -198,7 +198,7 @@ class Comparison:
             self.trained.add(before, now)
 
     def finish(self) -> None:
-        """Count what the replay did not make: attempts that are still open, or began at other times."""
+        """Count attempts that the replay did not make: they are still open, or began at other times."""
         missing = self.history.emitted.keys() - self._seen
         self.all.only_before = len(missing)
         self.trained.only_before = len(missing & self.history.trained.keys())

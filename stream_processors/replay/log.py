@@ -21,7 +21,7 @@ GROUP_ID = "lightstream-replay"
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A record, where it lies, when it was logged, and what it takes there."""
+    """A record, its place, the time at which it was logged, and the space it takes there."""
 
     record: Record
     offset: int
@@ -54,7 +54,7 @@ class TopicReader:
         return list(self._readers)
 
     def records(self, partition: int, from_unix_nano: int = 0) -> Iterator[LogEntry]:
-        """In offset order, the records stamped at ``from_unix_nano`` and those after the first of these.
+        """In offset order, the records stamped at ``from_unix_nano`` and all after the first of these.
 
         Raises:
             ServiceUnavailableError: the cluster does not answer.
@@ -122,7 +122,7 @@ class Selection:
         return entry.logged_unix_nano < self.to_unix_nano
 
     def has(self, trajectory: Trajectory) -> bool:
-        """Whether run and attempt are among those asked for."""
+        """Whether run and attempt are among the requested ones."""
         if self.run_id is not None and trajectory.run_id != self.run_id:
             return False
         return self.attempts is None or (trajectory.rollout_id, trajectory.attempt_id) in self.attempts

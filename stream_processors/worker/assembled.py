@@ -34,7 +34,7 @@ Identity = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """What was written by the assembler of one partition.
+    """Trajectories that the assembler of one partition wrote.
 
     Attributes:
         position: everything below this offset of ``spans`` was written.
@@ -51,7 +51,7 @@ def assembled_header(topic_id: str, partition: int, position: int) -> Headers:
 
 
 def identity(trajectory: Trajectory) -> Identity:
-    """What tells a trajectory from all others; its repetitions have the same."""
+    """The identity of a trajectory; its repetitions have the same."""
     return trajectory.rollout_id, trajectory.attempt_id, trajectory.revision
 
 

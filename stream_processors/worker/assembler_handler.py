@@ -122,7 +122,7 @@ class AssemblerHandler:
         return low_water
 
     async def tick(self) -> None:
-        """Report what happened outside the batches; only in the life cycle does time change anything."""
+        """Report events outside the batches; only in the life cycle does time change anything."""
         self._large.check()
         self._late.check()
         refused = self._assembler.refused_count + self._late.refused_count

@@ -100,7 +100,7 @@ class WorkerContext:
         await outbox.send(DEAD_LETTERS, key, letter, instead=smaller_letter(self.codec, DEAD_LETTERS, key, letter))
 
     def or_letter(self, topic: Topic, key: str, record: Record) -> Instead:
-        """For a record of which nothing can be cut: where ``topic`` does not take it, a dead letter goes out."""
+        """For a record that cannot be cut: if ``topic`` does not take it, a dead letter goes out."""
         return partial(self.letter_instead, topic, key, record)
 
     def letter_instead(self, topic: Topic, key: str, record: Record, error: RecordTooLargeError) -> Outgoing:

@@ -99,7 +99,7 @@ class LargeAttempts(_SideTask):
 
     @property
     def oldest(self) -> int | None:
-        """Offset of the first opening among those that are not done; nothing from there on may be committed."""
+        """Offset of the first opening that is not done; nothing from there on may be committed."""
         return min((attempt.first_offset for attempt, _ in self._waiting), default=None)
 
     async def add(self, attempt: DeferredAssembly, record: LogRecord) -> None:

@@ -44,7 +44,7 @@ of pages wait next to the file, so that a page that changes often is written the
 
 
 class FinishedRolloutsDb:
-    """A :class:`FinishedRollouts` that forgets nothing and holds in memory only what the file has not yet.
+    """A :class:`FinishedRollouts` that forgets nothing and holds in memory only rows that the file does not have yet.
 
     What is put goes to the file once its state is durable in the log (:meth:`written`), and with the next
     :meth:`flush`, so that the file never knows more than the log. Use it from one thread.

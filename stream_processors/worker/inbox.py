@@ -43,7 +43,7 @@ class Budget:
         self._room.set()
 
     def add(self, records: int, size_bytes: int) -> None:
-        """Count what came in; negative for what went out."""
+        """Count incoming records; negative for outgoing ones."""
         self._records += records
         self._bytes += size_bytes
         if self._records < self._records_max and self._bytes < self._bytes_max:
@@ -94,7 +94,7 @@ class Inbox:
         return batch
 
     def close(self) -> None:
-        """Drop what is left and let the reader go on."""
+        """Drop the rest and let the reader go on."""
         self._closed = True
         self._budget.add(-len(self._records), -_size_bytes(self._records))
         self._records.clear()

@@ -1,4 +1,4 @@
-"""Trajectories that fit into no record: what goes out in their place, and the files that hold them whole.
+"""Trajectories that fit into no record: their replacements in the log, and the files that hold them whole.
 
 The file of a large trajectory is deleted once no record can name it any more. A record is logged right after its file
 was written or touched, so all records of the topic that name a file are as old as the file, or older. Once the oldest
@@ -98,7 +98,7 @@ def _with_fewer_details(drops: Iterable[Drop]) -> Iterator[Drop]:
 
 
 def without_calls(trajectory: Trajectory) -> Trajectory:
-    """The end of an attempt of which not even a list of its calls fits: it counts as full from its beginning on.
+    """The end of an attempt whose list of calls does not fit either: it counts as full from its beginning on.
 
     So the view shows each of its calls as ``too_large``, from the spans alone.
     """
@@ -119,7 +119,8 @@ def without_calls(trajectory: Trajectory) -> Trajectory:
 
 
 def sweep_large_records(settings: Settings, group_id: str, clock: Clock) -> Swept:
-    """Delete what nothing can name any more; blocking. Where the topic keeps its records forever, that is nothing.
+    """Delete files that nothing can name any more; blocking. Where the topic keeps its records forever, that is
+    nothing.
 
     Raises:
         ServiceUnavailableError: the cluster does not answer; nothing was deleted.

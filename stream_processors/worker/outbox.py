@@ -56,7 +56,8 @@ class Outbox:
         self._ready.append(record)
 
     async def hand_over(self) -> None:
-        """Give the client what was sent so far. Waits only when the send buffer is full, until all before is durable.
+        """Give the client all records that were sent so far. Waits only when the send buffer is full, until all before
+        is durable.
 
         Raises:
             BackpressureError: the buffer has no room though nothing of this batch is in it.
@@ -77,7 +78,7 @@ class Outbox:
                 await self._all_sent()
 
     async def durable(self) -> list[Position]:
-        """Hand over what is left, and wait until everything is durable.
+        """Hand over the rest, and wait until everything is durable.
 
         Returns:
             The records' positions in the log, in the order in which they were sent.

@@ -15,7 +15,7 @@ from .unread import UnreadRecords
 
 
 class PartitionHandler(Protocol):
-    """A processor's state for one partition, and what it does with records."""
+    """A processor's state for one partition, and its handling of records."""
 
     topic: Topic
     partition: int
@@ -38,7 +38,7 @@ class PartitionHandler(Protocol):
         ...
 
     async def tick(self) -> None:
-        """Do what the passing of time asks for."""
+        """Do the work that the passing of time demands."""
         ...
 
     def held_back(self) -> int | None:
@@ -46,7 +46,7 @@ class PartitionHandler(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what :meth:`recover` opened."""
+        """Release everything that :meth:`recover` opened."""
         ...
 
 

@@ -72,7 +72,7 @@ class Processors:
             connect(handler)
 
     def lag_records(self, kafka: KafkaContact) -> int:
-        """How many records of its partitions the worker has not taken up, of those that there are now. Any thread.
+        """Number of present records of its partitions that the worker has not taken up. Any thread.
 
         Raises:
             ServiceUnavailableError: Kafka does not answer.

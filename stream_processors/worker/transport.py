@@ -1,4 +1,4 @@
-"""Faust's Kafka transport with what Faust lacks: records in bundles, a short fetch wait, a commit by offset."""
+"""Faust's Kafka transport with additions: records in bundles, a short fetch wait, a commit by offset."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LightstreamConsumer(Consumer):
         self.budget = Budget(RECORDS_IN_HAND_MAX, BYTES_IN_HAND_MAX)
 
     async def commit_offsets(self, offsets: Mapping[TP, int]) -> bool:
-        """Commit the next offset to read per partition; those no longer assigned are left out.
+        """Commit the next offset to read per partition; partitions no longer assigned are left out.
 
         Returns:
             Whether they were committed; not so in the middle of a rebalance.

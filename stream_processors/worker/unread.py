@@ -15,7 +15,8 @@ UNKNOWN_WRITER = "a later version"
 
 
 class UnreadRecords:
-    """What waits in one partition for another version of this worker. Order counts within a key, so a key waits whole.
+    """Records that wait in one partition for another version of this worker. Order counts within a key, so a key waits
+    whole.
 
     Attributes:
         first_offset: of all that waits; nothing from there on may be committed. ``None`` where nothing waits.

@@ -37,7 +37,7 @@ class Watchdog:
         self._since: dict[TP | None, tuple[int, int]] = {}
 
     def forget(self) -> None:
-        """Count from the next check on: what stood still until now did so for a reason."""
+        """Count from the next check on: a standstill until now had a reason."""
         self._since.clear()
 
     def check(self, positions: Mapping[TP, int], rebalancing: bool) -> None:

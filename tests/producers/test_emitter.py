@@ -132,6 +132,6 @@ def test_emitting_without_a_tracer_is_an_error() -> None:
     )
     assert done.returncode == 1
     assert (
-        "NoActiveTracerError: no tracer is active, so what is emitted would be lost. Run the agent with a Runner"
+        "NoActiveTracerError: no tracer is active, so the emitted span would be lost. Run the agent with a Runner"
         in done.stderr
     )

@@ -15,24 +15,29 @@ from lightstream.store_views.document import tables_as_markdown
 from lightstream.store_views.queries.typescript import rows_as_typescript
 from lightstream.store_views.views import VIEWS, SqlView, column_meanings
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "tables.md"
+PAGES = Path(__file__).parents[2] / "docs" / "tables"
 RECORDS = [value for value in vars(records).values() if isinstance(value, type) and issubclass(value, Record)]
 
 
 @pytest.fixture(scope="module")
-def document() -> str:
+def documents() -> dict[str, str]:
     return tables_as_markdown()
 
 
 @pytest.fixture(scope="module")
-def columns(document: str) -> dict[str, list[str]]:
+def columns(documents: dict[str, str]) -> dict[str, list[str]]:
     """Table or view -> its columns."""
-    sections = (section.partition("\n") for section in re.split(r"\n### ", document.partition("\n## Reasons")[0])[1:])
-    return {name: re.findall(r"^\| `(\w+)` \|", body, re.MULTILINE) for name, _, body in sections}
+    names = {name.removesuffix(".md"): text for name, text in documents.items()}
+    return {name: re.findall(r"^\| `(\w+)` \|", names[name], re.MULTILINE) for name in column_meanings().keys() & names}
 
 
-def test_the_document_is_current(document: str) -> None:
-    assert DOCUMENT.read_text("utf-8") == document, "run python -m lightstream.store_views.document"
+def test_the_documents_are_current(documents: dict[str, str]) -> None:
+    assert {page.name: page.read_text("utf-8") for page in PAGES.glob("*.md")} == documents, "run make docs"
+
+
+def test_every_view_has_a_page_that_the_index_names(documents: dict[str, str], columns: dict[str, list[str]]) -> None:
+    assert {view.name for view in VIEWS} <= columns.keys()
+    assert [name for name in columns if f"]({name}.md)" not in documents["README.md"]] == []
 
 
 def test_the_rows_that_the_dashboard_reads_are_current() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,11 +20,12 @@ LONG_SHARE_MAX = 0.04
 FILLERS = ("what", "those", "of which", "so many", "anew", "asked of", "whoever")
 _FILLER = re.compile(rf"\b({'|'.join(FILLERS)})\b", re.IGNORECASE)
 
-REFERENCE = ("docs/tables.md", "docs/settings.md", "docs/agent-lightning.md")
-"""Generated whole from declarations."""
+SOURCES = ("schemas", "runtime", "producers", "stream_processors", "store_views", "trainers", "entrypoints")
+
+WRITTEN = "<!-- Written by `make docs`. -->"
+"""The first line of a page that is generated whole from declarations."""
 
 _CODE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
-_GENERATED = re.compile(r"<!-- [^>]*written by `make docs`\. -->.*?<!-- End [^>]*-->", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ")
 _END = re.compile(r"""(?<=[.!?])["”)*_]*\s+(?=["“(*_`\[A-Z0-9])""")
@@ -32,7 +34,7 @@ _LINK = re.compile(r"\]\([^)]*\)")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The prose of a page: without code, generated tables and comments."""
+    """The prose of a page: without code and comments."""
 
     headings: tuple[str, ...]
     paragraphs: tuple[str, ...]
@@ -43,16 +45,25 @@ class Page:
         return [sentence for paragraph in self.paragraphs for sentence in sentences_of(paragraph)]
 
 
-def pages() -> list[Path]:
-    """Every page that people read and write, relative to the root."""
+def all_pages() -> list[Path]:
+    """Every page, relative to the root."""
     found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
-    named = {path.relative_to(ROOT) for path in found}
-    return sorted(named - {Path(name) for name in (*REFERENCE, "CHANGELOG.md")})
+    return sorted(path.relative_to(ROOT) for path in found)
+
+
+def reference() -> list[Path]:
+    """Every page that is generated."""
+    return [path for path in all_pages() if (ROOT / path).read_text("utf-8").startswith(WRITTEN)]
+
+
+def pages() -> list[Path]:
+    """Every page that people write; the change log, a list, is none."""
+    return sorted({*all_pages()} - {*reference(), Path("CHANGELOG.md")})
 
 
 def read(text: str) -> Page:
     """Split Markdown into headings and paragraphs."""
-    text = _COMMENT.sub("", _GENERATED.sub("", _CODE.sub("\n", text)))
+    text = _COMMENT.sub("", _CODE.sub("\n", text))
     headings: list[str] = []
     paragraphs: list[str] = []
     open_lines: list[str] = []
@@ -120,14 +131,81 @@ def faults_of(text: str) -> list[str]:
     return faults
 
 
+def sources() -> list[Path]:
+    """Every module of the package, relative to the root; the dashboard's build is no part of it."""
+    found = (path.relative_to(ROOT) for folder in SOURCES for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in found if "dashboard" not in path.parts)
+
+
+_ROLE = re.compile(r":[\w:]+:(?=`)")
+
+
+def first_sentences(source: str) -> Iterator[tuple[int, str]]:
+    """Line and first sentence of each docstring of a module and of its public classes and functions."""
+    nodes: list[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = [ast.parse(source)]
+    while nodes:
+        node = nodes.pop()
+        if text := ast.get_docstring(node):
+            paragraph = _ROLE.sub("", text.partition("\n\n")[0]).replace("\n", " ").replace("``", "`")
+            yield getattr(node, "lineno", 1), sentences_of(paragraph)[0]
+        if isinstance(node, (ast.Module, ast.ClassDef)):
+            defined = (x for x in node.body if isinstance(x, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))
+            nodes += [x for x in defined if not x.name.startswith("_")]
+
+
+def faults_of_sentence(sentence: str) -> list[str]:
+    """Return the faults of one sentence of a docstring, a message or a help text."""
+    words = len(sentence.split())
+    long = [f"sentence of {words} words: {sentence}"] if words > SENTENCE_WORDS_MAX else []
+    return long + [f"filler {found!r}: {sentence}" for found in fillers_in(sentence)]
+
+
+def faults_of_docstrings(source: str) -> list[str]:
+    """Return the faults of the first sentences of a module's docstrings, each with its line."""
+    return [f"{line}: {fault}" for line, first in first_sentences(source) for fault in faults_of_sentence(first)]
+
+
+def messages(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each message that a ``raise`` or a ``next_step`` gives; code that is filled in is one word."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            given = [*node.exc.args, *(one.value for one in node.exc.keywords)]
+        elif isinstance(node, ast.keyword) and node.arg == "next_step":
+            given = [node.value]
+        else:
+            continue
+        for one in given:
+            if text := _text_of(one):
+                yield one.lineno, text
+
+
+def faults_of_messages(source: str) -> list[str]:
+    """Return the faults of each sentence of a module's messages, with its line."""
+    found = dict.fromkeys(messages(source))  # a next step is a part of its `raise`, too
+    return [
+        f"{line}: {fault}"
+        for line, text in found
+        for sentence in sentences_of(text)
+        for fault in faults_of_sentence(sentence)
+    ]
+
+
+def _text_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "`code`" for part in node.values)
+    return ""
+
+
 def figures() -> Iterator[str]:
-    """Words (without generated tables), sentences, share of long ones, longest paragraph: by page, and of all."""
+    """Words, sentences, share of long ones, longest paragraph: by page, and of all."""
     words = sentences = long = longest = 0
     for path in pages():
         text = (ROOT / path).read_text("utf-8")
         page = read(text)
         of_page = (
-            len(_GENERATED.sub("", text).split()),
+            len(text.split()),
             len(page.sentences),
             len(long_sentences(page)),
             max(len(paragraph.split()) for paragraph in page.paragraphs),

@@ -1,1 +1,1 @@
-"""Algorithms, and what runs them: a Trainer, a recording, a loop of one's own."""
+"""Algorithms, and their runners: a Trainer, a recording, a loop of one's own."""

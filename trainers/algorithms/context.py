@@ -1,4 +1,4 @@
-"""What an algorithm is given: rollouts out, complete groups in, steps committed once."""
+"""The context of an algorithm: rollouts out, complete groups in, steps committed once."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ class AlgorithmContext:
 
     @property
     def history(self) -> History:
-        """What was committed; the ledger keeps it up to date."""
+        """The committed steps; the ledger keeps it up to date."""
         return self.run.history
 
     @property
     def made_with(self) -> Mapping[str, str]:
-        """What the run is made with; goes into its records."""
+        """The run's configuration; goes into its records."""
         return self.run.made_with
 
     @property
     def progress(self) -> Progress:
-        """Lines for whoever watches."""
+        """Lines of progress for people."""
         return self.run.progress
 
     @property

@@ -25,7 +25,7 @@ class Algorithm(ABC):
     awaited_rewards: Collection[str] = ()
 
     def check(self, settings: Settings) -> None:
-        """Look, before anything starts, whether what training needs is there.
+        """Look, before anything starts, whether all that training needs is there.
 
         Raises:
             LightstreamError: it is not; nothing has changed.
@@ -33,7 +33,7 @@ class Algorithm(ABC):
         _ = settings
 
     def of_tasks(self, tasks: int) -> Algorithm:
-        """The algorithm for so many tasks.
+        """The algorithm for this number of tasks.
 
         Raises:
             LightstreamError: they are too few.

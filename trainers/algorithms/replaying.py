@@ -1,4 +1,4 @@
-"""The training of a run again, from what the log holds: the same weights to the bit, or where they differ.
+"""The training of a run again, from the log: the same weights to the bit, or where they differ.
 
 Or a fork of it: from a step on with other rewards, or without some of its rollouts.
 """

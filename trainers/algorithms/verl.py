@@ -46,7 +46,7 @@ class VERL(VerlConfig, Algorithm):
 
     servers: VllmOptions | None = option(
         None,
-        "`VllmOptions(...)`: start vLLM for this training ([below](#vllm)), in place of a policy server",
+        "`VllmOptions(...)`: start vLLM for this training ([more](training.md#vllm)), in place of a policy server",
         rules=(conflicts("policies", why="which are served by the policy server: vLLM has one model at a time"),),
     )
     config: InitVar[Mapping[str, Any] | None] = None
@@ -126,7 +126,7 @@ class VERL(VerlConfig, Algorithm):
         return ScoredGroups(source, RewardModel(self.reward_model, self.model, device=self.device, dtype=self.dtype))
 
     def of_tasks(self, tasks: int) -> VERL:
-        """The algorithm with the steps that :attr:`epochs` are for so many tasks.
+        """The algorithm with the steps that :attr:`epochs` are for this number of tasks.
 
         Raises:
             SettingsError: they are fewer than one step takes.

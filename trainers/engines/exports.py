@@ -70,7 +70,7 @@ def verl_batch(arrays: BatchArrays, normalisation: LossNormalisation = "token", 
 
 
 def save_torch_batch(trajectories: Iterable[Trajectory], path: Path) -> tuple[int, Counter[Exclusion]]:
-    """Save :func:`torch_batch` of ``trajectories`` with ``torch.save``; returns its rows and what was left out.
+    """Save :func:`torch_batch` of ``trajectories`` with ``torch.save``; returns its rows and the excluded rest.
 
     A batch is held in memory as a whole, as a training step holds it: choose trajectories accordingly.
     """

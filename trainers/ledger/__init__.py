@@ -1,4 +1,4 @@
-"""The training ledger: which step consumed what and produced what, in one transaction each. Kafka's is in ``kafka``."""
+"""The training ledger: the inputs and products of each step, in one transaction each. Kafka's is in ``kafka``."""
 
 from .memory import MemoryLedger
 

@@ -1,4 +1,4 @@
-"""A trainer's past in a local file, so that a restart reads what came since, and not the whole log.
+"""A trainer's past in a local file, so that a restart reads new records alone, and not the whole log.
 
 It is a cache: the log alone decides. A snapshot names the offsets of the last records that it contains; where the log
 has other records there (a topic was made again, say), it is not used, and the log is read from its beginning.

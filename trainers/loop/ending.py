@@ -30,7 +30,7 @@ def is_done(options: LoopOptions, run: Run) -> bool:
 
 
 def say_done(options: LoopOptions, run: Run) -> None:
-    """Tell whoever started a finished run, or had its policy measured."""
+    """Tell the user who started a finished run, or had its policy measured."""
     if options.val_only:
         run.progress.say(f"The policy after step {run.last_step} of run {run.run_id!r} is measured.")
         return
@@ -41,7 +41,7 @@ def say_done(options: LoopOptions, run: Run) -> None:
 
 
 class Breaker:
-    """Counts tries in a row of which nothing could be trained on.
+    """Counts tries in a row without training data.
 
     Args:
         tries_max: so many end the run.

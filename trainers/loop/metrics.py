@@ -47,7 +47,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def batch_metrics(groups: list[Group], rows: BatchRows, version: int) -> dict[str, float]:
-    """Sizes, exclusions, lengths and ages of what a step consumed, while the policy is of ``version``."""
+    """Sizes, exclusions, lengths and ages of a step's inputs, while the policy is of ``version``."""
     metrics: dict[str, float] = {
         "batch/rows": float(len(rows.rows)),
         "groups/without_signal": float(rows.groups_without_signal),

@@ -56,7 +56,7 @@ POLICY_RULES = (
 class LoopOptions:
     """Options of a training loop, whatever the engine.
 
-    What each does is said where it is declared; ``docs/training.md`` has them in a table.
+    Each has its sentence where it is declared; ``docs/options.md`` lists them by group.
     """
 
     steps: int = option(
@@ -126,7 +126,7 @@ class LoopOptions:
         " task (temperature 0, mode `test`), which does not train; an agent's `validation_rollout`, if it has"
         " one, makes it. `reinforce`: the reward itself. `reinforce_plus_plus`: the reward, whitened over the"
         " tokens of the step. `reinforce_plus_plus_baseline`: the same after subtracting the group's mean. "
-        "`gae`: PPO with a critic ([below](#ppo-with-a-critic))",
+        "`gae`: PPO with a critic ([more](training.md#ppo-with-a-critic))",
     )
     advantage_per: AdvantagePer = option(
         "rollout",
@@ -215,7 +215,7 @@ class LoopOptions:
     )
     policies: Mapping[str, AgentPolicy] = option(
         dict[str, AgentPolicy](),
-        "several adapters of the model, one for each policy of a system of agents ([below](#several-policies))",
+        "adapters of the model, one for each policy of a system of agents ([more](training.md#several-policies))",
         rules=POLICY_RULES,
     )
     resource_name: str = option(
@@ -312,7 +312,7 @@ class LoopOptions:
             )
 
     def of_failures(self, retried: Collection[str]) -> str:
-        """What becomes of attempts that fail, in a sentence.
+        """The fate of attempts that fail, in a sentence.
 
         Args:
             retried: ends of an attempt after which another follows.
@@ -351,7 +351,7 @@ class LoopOptions:
 
     @property
     def has_critic(self) -> bool:
-        """Whether the engine makes the advantages, token by token, of the rewards and of what a critic expects."""
+        """Whether the engine makes the advantages, token by token, from the rewards and a critic's expectations."""
         return self.scoring.has_critic
 
     @property

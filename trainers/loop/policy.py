@@ -65,7 +65,7 @@ def checkpoint_of(run: Run, resources: ResourcesRecord) -> Path:
 
 
 def own_policy(options: LoopOptions, run: Run, version: int, policy: str = ALL, *, former_name: str = "") -> OwnPolicy:
-    """What the calls of a policy, of several or of the one, are known by while it is of ``version``."""
+    """The names of the calls of one or several policies, while it is of ``version``."""
     return OwnPolicy(
         name=policy or _name(options, run),
         run_id=run.run_id,

@@ -43,7 +43,7 @@ class NothingLearned(Exception):  # noqa: N818  # an outcome of an update, and n
 
 
 class Ledger(Protocol):
-    """A log of what was consumed and committed. The only writer of its run."""
+    """A log of consumed groups and committed steps. The only writer of its run."""
 
     def open(self) -> History:
         """Return how far the run got, once nobody else can write to it. What is committed later is added to it.
@@ -58,7 +58,7 @@ class Ledger(Protocol):
         ...
 
     def commit(self, commit: StepCommit) -> None:
-        """Make a step, what it consumed and its resources visible, together or not at all.
+        """Make a step, its inputs and its resources visible, together or not at all.
 
         Raises:
             TrainingError: it is not committed, or nobody knows: the next :meth:`open` shows it.
@@ -66,7 +66,7 @@ class Ledger(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what was opened. Everything committed is durable already."""
+        """Release everything that was opened. Everything committed is durable already."""
         ...
 
 
@@ -105,7 +105,7 @@ class Engine(Protocol):
         ...
 
     def kl_to_reference(self, arrays: BatchArrays) -> npt.NDArray[np.float64]:
-        """Distance of what sampled a token from the reference policy, float64, one for each response token."""
+        """Distance of the sampler from the reference policy, float64, one for each response token."""
         ...
 
     def save_weights(self, folder: Path) -> None:
@@ -117,11 +117,11 @@ class Engine(Protocol):
         ...
 
     def saved_in(self, folder: Path) -> None:
-        """The finished name of what :meth:`save_weights` or :meth:`save` wrote."""
+        """The finished name of a folder that :meth:`save_weights` or :meth:`save` wrote."""
         ...
 
     def close(self) -> None:
-        """End what was started for it. Nothing else may be called any more."""
+        """End everything that was started for it. Nothing else may be called any more."""
         ...
 
 

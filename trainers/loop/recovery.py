@@ -69,8 +69,8 @@ class Recovery:
         if self._saved == 0 and len(missing) != latest(run).version:  # each update made one version
             ledger = run.settings.data_dir.absolute() / "ledger"
             raise TrainingError(
-                f"the checkpoints of run {run.run_id!r} are gone from {self._folder.root}, and what is remembered "
-                "of its steps begins after the first.",
+                f"the checkpoints of run {run.run_id!r} are gone from {self._folder.root}, and the memory of its steps "
+                "begins after the first.",
                 next_step=f"Restore them; or delete {ledger}, so that the whole log is read, and start again.",
             )
         if missing:
@@ -130,8 +130,8 @@ class Recovery:
         except OSError as error:
             engine.close()
             raise TrainingError(
-                f"the weights of {which} of run {self._run.run_id!r} cannot be written, to compare them with those "
-                f"that are served: {error}.",
+                f"the weights of {which} of run {self._run.run_id!r} cannot be written, to compare them with the "
+                f"served ones: {error}.",
                 next_step="Make room; nothing is lost, and the same command goes on.",
             ) from error
         engine.close()

@@ -1,4 +1,4 @@
-"""One step: from groups to what it does to the weights."""
+"""One step: from groups to the change of the weights."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _without_kl(options: LoopOptions, group: Group, kl: Mapping[tuple[str, int],
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What the engine made of a batch.
+    """The engine's result for a batch.
 
     Attributes:
         metrics: of the update; where nothing was learned, what was measured until then.

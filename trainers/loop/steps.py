@@ -1,4 +1,4 @@
-"""The steps of a run: what one consumed and made, committed once."""
+"""The steps of a run: the inputs and products of each, committed once."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Steps:
         cause: str = "",
         steps: int = 0,
     ) -> StepReport:
-        """Write the step, its resources and what it consumed in one transaction, then tell the observers.
+        """Write the step, its resources and its inputs in one transaction, then tell the observers.
 
         Args:
             step: ``last_step + 1``; ``last_step`` for what was measured after it.
@@ -156,7 +156,7 @@ class Steps:
         return report
 
     def keep_checkpoints(self, last: int, besides: Collection[int] = ()) -> None:
-        """Delete all checkpoints but those of the ``last`` committed steps, and of the steps in ``besides``."""
+        """Delete all checkpoints except the ``last`` committed steps' and the ones of steps in ``besides``."""
         run, history = self.run, self.run.history
         steps = sorted(history.checkpoints)
         kept = {*steps[-last:], *history.checkpoints.keys() & set(besides)}

@@ -59,8 +59,10 @@ def measure_last(options: LoopOptions, steps: Steps) -> None:
 
 
 def validation(options: LoopOptions, rollouts: Rollouts) -> dict[str, float]:
-    """Rewards on the validation tasks of the latest policy; a rollout without a reward counts as 0, and a task of which
-    a rollout never ended is left out."""
+    """Rewards of the latest policy on the validation tasks.
+
+    A rollout without a reward counts as 0; a task with a rollout that never ended is left out.
+    """
     mark = time.perf_counter()
     last_step = rollouts.run.last_step
     groups = rollouts.validate(last_step, samples=options.validation_samples)

@@ -54,7 +54,7 @@ class Waves:
         self._next = run.history.settled.below_step if options.steps_ahead else run.last_step + 1
 
     def ask(self, step: int, *, again: bool) -> None:
-        """Ask for the rollouts of this step and of those ahead, and again for those of a discarded step."""
+        """Request the rollouts of this step and of later ones, and once more for a discarded step."""
         options, ahead = self._options, self._options.steps_ahead
         if again:
             self._ask_wave(step, step + ahead)

@@ -1,4 +1,4 @@
-"""A source of groups of rollouts, as whoever trains on them needs it."""
+"""A source of groups of rollouts, as a trainer needs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class GroupSource(Protocol):
     """A source of groups of rollouts."""
 
     def seek(self, low_water: Mapping[int, int]) -> None:
-        """Read on from what :meth:`low_water` said: partition -> offset; other partitions from their beginning."""
+        """Read on from the offsets of :meth:`low_water`: partition -> offset; other partitions from their beginning."""
         ...
 
     def ask(self, requests: Sequence[EnqueueRolloutRequest]) -> None:
@@ -47,7 +47,7 @@ class GroupSource(Protocol):
         ...
 
     def give_up(self, group_ids: Collection[str]) -> None:
-        """Wait no longer for these groups: what came of them, and still comes, is given by :meth:`take_skipped`."""
+        """Wait no longer for these groups: :meth:`take_skipped` gives their past and later records."""
         ...
 
     def validation_groups(self, group_ids: Collection[str]) -> list[Group]:
@@ -59,11 +59,11 @@ class GroupSource(Protocol):
         ...
 
     def low_water(self) -> dict[int, int]:
-        """Partition -> the offset below which nothing is needed any more, once what was returned is committed."""
+        """Partition -> the offset below which nothing is needed any more, once the returned groups are committed."""
         ...
 
     def metrics(self) -> dict[str, float]:
-        """Counts of what came so far, and of what was passed over."""
+        """Counts of records that came so far, and of records that were passed over."""
         ...
 
     @property
@@ -73,7 +73,7 @@ class GroupSource(Protocol):
 
     @property
     def limit_s(self) -> float:
-        """After so many seconds without a trajectory, a group is given up."""
+        """Seconds without a trajectory after which a group is given up."""
         ...
 
     @property

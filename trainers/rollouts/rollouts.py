@@ -96,7 +96,7 @@ class Rollouts:
         besides: Collection[str] = (),
         resources_id: str | None = None,
     ) -> list[str]:
-        """Enqueue groups of further tasks, beside those of the steps; after a restart, those that were left first.
+        """Enqueue groups of further tasks, beside the steps' groups; after a restart, the unfinished ones first.
 
         Args:
             count: how many.

@@ -48,7 +48,7 @@ class TrajectorySource:
         self._tail.follow(TRAJECTORIES, {p: low_water.get(p, OFFSET_BEGINNING) for p in partitions})
 
     def poll(self, timeout_s: float) -> list[LoggedTrajectory]:
-        """Takes what has arrived; waits up to ``timeout_s`` seconds for a first record.
+        """Takes records that have arrived; waits up to ``timeout_s`` seconds for a first one.
 
         Raises:
             ServiceUnavailableError: the topic can no longer be read: it was deleted, or is not for this user.

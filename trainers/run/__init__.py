@@ -1,1 +1,1 @@
-"""What a run is: its names, its model and weights, its history, and who watches it."""
+"""The parts of a run: its names, its model and weights, its history, and its observers."""

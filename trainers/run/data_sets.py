@@ -1,4 +1,4 @@
-"""Data sets as people pass them: what becomes a list of tasks, and whether each task can be sent to a Runner."""
+"""Data sets as people pass them: the lists of tasks they become, and whether each task can be sent to a Runner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIST = "Pass a list of tasks, or anything else that has a length and gives a ta
 
 
 def as_tasks(given: Any) -> Dataset:
-    """Tasks by position, made of what can only be meant so; what has positions and a length is returned as it is.
+    """Tasks by position, made of values with one meaning; a value with positions and a length is returned as it is.
 
     Rows of a table (pandas, polars, Arrow) become objects, with ``None`` where a cell is empty; arrays and series
     become lists; a set becomes a list in the order of its tasks' JSON, which is the same at each start.

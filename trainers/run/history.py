@@ -1,4 +1,4 @@
-"""A trainer's past, a pure fold over the ledger's records, and what a step adds to it."""
+"""A trainer's past, a pure fold over the ledger's records, and a step's addition to it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class History:
         return record.step == self.last_step + (record.outcome is not StepOutcome.MEASURED)
 
     def add_commit(self, commit: StepCommit) -> None:
-        """Take in what was committed."""
+        """Take in a committed step."""
         self.add_step(commit.step)
         if commit.resources is not None:
             self.add_resources(commit.resources)

@@ -1,4 +1,4 @@
-"""Names of runs, and a check that a run goes on with what it was begun with."""
+"""Names of runs, and a check that a run goes on with its first configuration."""
 
 from __future__ import annotations
 

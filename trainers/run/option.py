@@ -1,4 +1,4 @@
-"""An option of an algorithm, declared in one place: its default, what it does, verl's keys, its bounds, its rules.
+"""An option of an algorithm, declared in one place: default, meaning, verl's keys, bounds and rules.
 
 Checks, the table of the documentation, the command line and the reading of verl's configuration go by that.
 """
@@ -6,7 +6,7 @@ Checks, the table of the documentation, the command line and the reading of verl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar, cast
 
@@ -19,7 +19,7 @@ _DECLARED = "lightstream.option"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What another option must be, or must not be, where an option is given.
+    """A demand on another option, where an option is given.
 
     Attributes:
         values: of the other option; empty: all but its default.
@@ -62,7 +62,7 @@ def conflicts(other: str, *values: object, why: str = "", next_step: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What is known of an option beside its type and default.
+    """The declaration of an option beside its type and default.
 
     Attributes:
         doc: what it does, for the table of options; empty: it is in the row of the option before.
@@ -91,7 +91,7 @@ class Declared:
     rules: tuple[Rule, ...] = ()
 
     def wanted(self, value: Any) -> str | None:
-        """What would be taken in place of ``value``; ``None`` where that is within the bounds."""
+        """The values that would be taken in place of ``value``; ``None`` if that is within the bounds."""
         if self.above is not None and not self.above < value < math.inf:
             return f"a finite number above {self.above:g}"
         if self.least is None:
@@ -161,18 +161,18 @@ def check_declared(options: object) -> None:
                     raise problem
 
 
-def options_as_markdown(options: type) -> str:
-    """A table of the options: those in one row have one sentence."""
-    rows: list[tuple[list[str], list[str], str]] = []
-    for f in _fields(options):
-        of: Declared = f.metadata[_DECLARED]
-        if of.doc or not rows:
-            rows.append(([], [], of.doc))
-        names, defaults, _ = rows[-1]
-        names.append(f"`{f.name}`")
-        defaults.append(of.shown or _shown(_default_of(f)))
-    table = "".join(f"| {', '.join(names)} | {', '.join(defaults)} | {doc} |\n" for names, defaults, doc in rows)
-    return f"| option | default | |\n|---|---|---|\n{table}"
+def options_as_markdown(options: type, names: Sequence[str]) -> str:
+    """Return a table of some options of a class, in this order, with their defaults and sentences."""
+    by_name = {f.name: f for f in _fields(options)}
+    rows = (
+        f"| `{name}` | {_shown_default(by_name[name])} | {by_name[name].metadata[_DECLARED].doc} |\n" for name in names
+    )
+    return f"| option | default | |\n|---|---|---|\n{''.join(rows)}"
+
+
+def _shown_default(f: Field[Any]) -> str:
+    of: Declared = f.metadata[_DECLARED]
+    return of.shown or _shown(_default_of(f))
 
 
 def _fields(options: type) -> Iterator[Field[Any]]:

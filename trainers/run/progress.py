@@ -59,8 +59,7 @@ class Progress:
                 self._write(line)
 
     def live(self, line: str, now_s: float) -> None:
-        """What is going on now: overwritten by the next in a terminal, once a second at most; elsewhere a line each
-        30 s.
+        """The present state: overwritten by the next in a terminal, once a second at most; elsewhere a line each 30 s.
 
         Args:
             now_s: of a clock that never goes back, in seconds.
@@ -84,7 +83,7 @@ class Progress:
             self.say(line)
 
     def explain_failures(self, line: str) -> None:
-        """Say this behind the first attempt that fails or times out: what becomes of such attempts."""
+        """Say this behind the first attempt that fails or times out: the fate of such attempts."""
         self._of_failures = line
 
     def saw(self, trajectory: Trajectory) -> None:
@@ -128,7 +127,7 @@ class Progress:
 
 
 def error_line(trajectory: Trajectory) -> str:
-    """First and last line of an attempt's error: what a traceback hides between them is in the store."""
+    """First and last line of an attempt's error: the store has the lines of the traceback between them."""
     lines = [line.strip() for line in (trajectory.error_message or "").splitlines() if line.strip()]
     text = lines[-1] if lines else ""
     if lines and lines[0] not in text and not lines[0].startswith(("Traceback", "…")):
@@ -191,7 +190,7 @@ def _validation(metrics: dict[str, float]) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Values as bars from their least to their largest, at most 60, each the mean of what it stands for."""
+    """Values as bars from their least to their largest, at most 60; each is the mean of its values."""
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return ""
@@ -221,7 +220,7 @@ def clock(seconds: float) -> str:
 
 
 def lines_of(parts: Sequence[str]) -> str:
-    """Parts beside each other, and those for which a line has no room below it."""
+    """Parts beside each other, and parts for which a line has no room below it."""
     lines = [parts[0]]
     for part in parts[1:]:
         if len(lines[-1]) + len(PART_GAP) + len(part) <= LINE_COLUMNS_MAX:

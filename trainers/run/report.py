@@ -18,8 +18,8 @@ class StepReport:
         steps: how many steps the algorithm plans, 0 if it does not say.
         outcome: what it did to the weights.
         mean_reward: over the trajectories that have a reward; NaN if none has.
-        logprob_diff_max: largest |actor - sampled| log-probability over all tokens that the current policy sampled;
-            NaN where nothing was compared.
+        logprob_diff_max: largest difference between actor's and sampled log-probability, over all tokens that the
+            current policy sampled; NaN where nothing was compared.
         rollouts: trajectories of complete groups.
         calls: LLM calls of those.
         rows: sequences trained on: calls that continue each other are one.

@@ -17,7 +17,8 @@ from .progress import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What holds of a run from its beginning to its end. Nobody changes it; the ledger keeps its history up to date.
+    """The facts of a run that hold from its beginning to its end. Nobody changes it; the ledger keeps its history up to
+    date.
 
     Attributes:
         settings: the cluster, the topics, the folders.

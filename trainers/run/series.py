@@ -25,7 +25,7 @@ class TrainingSeries:
         self._last, self._committed_s = report, time.time()
 
     def readings(self) -> Iterable[Metric]:
-        """As :data:`lightstream.runtime.metrics.Readings`; what the last step does not say is not told."""
+        """As :data:`lightstream.runtime.metrics.Readings`; values that the last step lacks are left out."""
         from prometheus_client.core import GaugeMetricFamily
 
         values = {

@@ -13,7 +13,7 @@ SKIPPED_KEPT = 1000
 
 @dataclass(slots=True)
 class SettledGroups:
-    """Groups that were consumed by a step, or are skipped: two marks, and what lies above them by name.
+    """Groups that were consumed by a step, or are skipped: two marks, and the groups above them by name.
 
     Attributes:
         run_id: the run, whose name its groups begin with.
@@ -43,7 +43,7 @@ class SettledGroups:
         self.skipped.setdefault(group_id)
 
     def advance(self, below_step: int) -> None:
-        """Note that every group of the steps before this one is settled; forgets what lies below the marks."""
+        """Note that every group of the steps before this one is settled; forgets groups below the marks."""
         self.below_step = max(self.below_step, below_step)
         numbers = {
             place[1] for name in (*self.consumed, *self.skipped) if (place := self._place(name)) and not place[0]

@@ -54,7 +54,7 @@ def sample_indices(step: int, count: int, dataset_size: int, seed: int | str) ->
 
 
 def step_group_id(run_id: str, step: int, index: int, discarded: int = 0) -> str:
-    """The group of the ``index``-th task of a step, of which ``discarded`` tries came to nothing before."""
+    """The group of the ``index``-th task of a step, after ``discarded`` tries that came to nothing."""
     again = f"r{discarded}" if discarded else ""
     return f"{run_id}-s{step}{again}-g{index}"
 
@@ -65,7 +65,7 @@ def validation_group_id(run_id: str, step: int, index: int) -> str:
 
 
 def further_group_id(run_id: str, number: int) -> str:
-    """The group of the ``number``-th task that is asked for beside those of the steps."""
+    """The group of the ``number``-th further task, beside the steps' tasks."""
     return f"{run_id}-x{number}"
 
 

@@ -28,7 +28,7 @@ def log_path(settings: Settings, trainer_id: str) -> Path:
 
 
 class TrainingLog:
-    """Sends what Lightstream logs to a file, in place of the console, while the block runs. A context manager."""
+    """Sends Lightstream's log to a file, in place of the console, while the block runs. A context manager."""
 
     def __init__(self, settings: Settings, trainer_id: str, run_id: str) -> None:
         self._path = log_path(settings, trainer_id)

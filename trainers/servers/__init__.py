@@ -1,1 +1,1 @@
-"""Servers of the policy: a small one for processors, vLLM, and what a training sees of them."""
+"""Servers of the policy: a small one for processors, vLLM, and their states as a training sees them."""

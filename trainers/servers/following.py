@@ -224,7 +224,7 @@ def check_proxy_alone(settings: Settings) -> None:
     check_proxy(settings)
     if settings.llm_upstream_url or settings.llm_backend != "openai":
         raise ServiceUnavailableError(
-            "the LLM proxy forwards to another model server than those that VERL(servers=...) starts.",
+            "the LLM proxy forwards to a model server that VERL(servers=...) did not start.",
             next_step=f"Unset {URL_SETTING} and LIGHTSTREAM_LLM_BACKEND, or leave servers out.",
         )
     policy = find(settings, "policy")

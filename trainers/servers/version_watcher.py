@@ -105,7 +105,8 @@ class VersionWatcher:
         self._thread.join(timeout_s)
 
     def unready(self) -> str | None:
-        """Say which version of Lightstream is needed to read what was passed over; ``None`` where nothing was."""
+        """Say which version of Lightstream is needed to read the records that were passed over; ``None`` if there are
+        none."""
         return None if self._tail is None else self._tail.unready()
 
     def _run(self) -> None:

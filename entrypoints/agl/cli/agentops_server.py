@@ -1,4 +1,4 @@
-"""``agl agentops``: answers what AgentOps' clients ask of its service, so that nothing leaves this machine.
+"""``agl agentops``: answers requests of AgentOps' clients to its service, so that nothing leaves this machine.
 
 ``AgentOpsTracer`` needs none; this is for programs that call ``agentops.init`` themselves
 (``AGENTOPS_API_ENDPOINT=http://127.0.0.1:8002``). What they send is thrown away: traces come by a tracer, or by OTLP.

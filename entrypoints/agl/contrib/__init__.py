@@ -1,1 +1,1 @@
-"""what its users contributed."""
+"""Contributions of its users."""

@@ -1,4 +1,4 @@
-"""Execution strategies, the events that stop them, and the ends of what they run."""
+"""Execution strategies, the events that stop them, and the ends of their parts."""
 
 from __future__ import annotations
 

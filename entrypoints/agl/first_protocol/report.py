@@ -1,4 +1,4 @@
-"""Between what an agent reports of a task and the spans that are kept of it. Pure."""
+"""Between an agent's report of a task and the spans that are kept of it. Pure."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ async def resources_by_id(store: Store, resources_id: str) -> Any:
 
 @writes.post("/rollout")
 async def report_rollout(store: Store, report: Parsed[RolloutLegacy]) -> GenericResponse:
-    """Keep what was reported, then end the attempt: every span of it is durable by then.
+    """Keep the report, then end the attempt: every span of it is durable by then.
 
     The protocol knows no failure: an error in the metadata (:data:`ERROR_TYPE`, an extension) makes it one.
     """

@@ -40,7 +40,7 @@ def instantiate_component(
     provided_kwargs: Mapping[str, Any] | None = None,
     optional_defaults: OptionalDefaults | None = None,
 ) -> Any:
-    """Make one, with the arguments given and those of ``optional_defaults`` that its constructor takes."""
+    """Make one, with the given arguments and the ones of ``optional_defaults`` that its constructor takes."""
     given = dict(provided_kwargs or {})
     taken = inspect.signature(cls).parameters
     for name, default in (optional_defaults or {}).items():

@@ -1,4 +1,4 @@
-"""``Trainer`` with Agent Lightning 0.3's arguments: algorithms on a store run here, those that train are handed on."""
+"""``Trainer`` with Agent Lightning 0.3's arguments: algorithms on a store run here, training ones are handed on."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def _assembly_of(adapter: TraceAdapter[Any]) -> Assembly:
         )
     if adapter.llm_call_match != LLM_CALL_MATCH or not adapter.exclude_llm_call_in_reward:
         raise SettingsError(
-            "the assembler takes no llm_call_match (it knows calls by what they hold), and never trains on calls that "
+            "the assembler takes no llm_call_match (it knows calls by their content), and never trains on calls that "
             "compute a reward.",
             next_step="Leave llm_call_match and exclude_llm_call_in_reward as they are.",
         )

@@ -377,7 +377,7 @@ def setup_multiprocess_prometheus() -> None:
 
 
 def get_prometheus_registry() -> CollectorRegistry:
-    """The metrics of all processes that share a folder (``PROMETHEUS_MULTIPROC_DIR``), else those of this process."""
+    """The metrics of all processes that share a folder (``PROMETHEUS_MULTIPROC_DIR``), else of this process."""
     from prometheus_client import REGISTRY, CollectorRegistry, multiprocess
 
     if not os.environ.get(MULTIPROCESS_FOLDER):

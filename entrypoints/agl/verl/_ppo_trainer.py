@@ -1,4 +1,4 @@
-"""verl's PPO trainer for Ray, whose rollouts are those of agents elsewhere."""
+"""verl's PPO trainer for Ray, with rollouts of agents elsewhere."""
 
 # pyright: reportOptionalMemberAccess=false, reportAttributeAccessIssue=false
 # pyright: reportArgumentType=false, reportIndexIssue=false

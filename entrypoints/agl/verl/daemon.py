@@ -94,7 +94,7 @@ class _Asked:
 
 
 class AgentModeDaemon:
-    """Has samples rolled out by Runners elsewhere, and gives what they did as verl's batches.
+    """Has samples rolled out by Runners elsewhere, and gives the results as verl's batches.
 
     For a loop of one's own, whose model servers have addresses: they are put behind an LLM proxy, and each sample is
     enqueued in the store, in training as often as ``train_rollout_n``, with the proxy as its model. Each rollout counts
@@ -170,7 +170,7 @@ class AgentModeDaemon:
 
     @property
     def is_train(self) -> bool:
-        """Whether what was asked for last is for training."""
+        """Whether the last request is for training."""
         return self._asked.is_train
 
     def start(self) -> None:
@@ -179,7 +179,7 @@ class AgentModeDaemon:
     def set_up_data_and_server(
         self, data: Mapping[str, Sequence[Any]], server_addresses: Sequence[str], is_train: bool = True
     ) -> None:
-        """Enqueue every sample; what was asked for before is forgotten.
+        """Enqueue every sample; earlier requests are forgotten.
 
         Args:
             data: column -> a value for each sample (NumPy's arrays too).
@@ -382,7 +382,7 @@ class AgentModeDaemon:
         }
 
     def clear_data_and_server(self) -> None:
-        """Forget what was asked for. Rollouts stay in the store, and the proxy goes on."""
+        """Forget earlier requests. Rollouts stay in the store, and the proxy goes on."""
         self._asked = _Asked()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""``lightstream doctor``: looks for what keeps a system from working, or will one day; changes nothing."""
+"""``lightstream doctor``: looks for faults that keep a system from working, or will one day; changes nothing."""
 
 from .all_checks import CHECKS, findings
 from .command import run_doctor

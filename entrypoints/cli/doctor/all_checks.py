@@ -29,6 +29,6 @@ CHECKS: Sequence[Check] = (
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """Yield what each check sees."""
+    """Yield the findings of each check."""
     for check in CHECKS:
         yield from check(settings)

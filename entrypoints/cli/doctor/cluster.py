@@ -1,4 +1,4 @@
-"""What the doctor sees of Kafka and the Schema Registry."""
+"""The doctor's checks of Kafka and the Schema Registry."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SIGNS = {Level.FINE: "[green]✓[/]", Level.WARNING: "[yellow]![/]", Level.ERROR
 
 
 def run_doctor(settings: Settings, output: Format) -> int:
-    """Print what was found, each with its next step.
+    """Print the findings, each with its next step.
 
     Returns:
         The exit status: 1 if something does not work, else 0.

@@ -18,7 +18,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check saw.
+    """A finding of one check.
 
     Attributes:
         check: name of the check.

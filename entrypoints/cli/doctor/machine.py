@@ -1,4 +1,4 @@
-"""What the doctor sees on this machine: disk, limits, files, ports, tokens, processors."""
+"""The doctor's checks of this machine: disk, limits, files, ports, tokens, processors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOKENS = ("proxy_token", "gateway_token", "store_token", "view_token", "policy_t
 
 
 def disk(settings: Settings) -> Iterator[Finding]:
-    """Free space of the data folder, and what older versions left in it."""
+    """Free space of the data folder, and remains of older versions in it."""
     try:
         free_bytes = DiskRoom(settings).free_bytes()
     except OSError as error:
@@ -179,7 +179,7 @@ def ports(settings: Settings) -> Iterator[Finding]:
 
 
 def programs(settings: Settings) -> Iterator[Finding]:
-    """What must be installed beside Python packages, and the graphics processors."""
+    """Programs that must be installed beside Python packages, and the graphics processors."""
     from lightstream.broker.java import find_java
     from lightstream.schemas.errors import BrokerError
 

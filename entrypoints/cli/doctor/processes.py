@@ -1,4 +1,4 @@
-"""What the doctor sees of the processes that run with this data folder."""
+"""The doctor's checks of the processes that run with this data folder."""
 
 from __future__ import annotations
 

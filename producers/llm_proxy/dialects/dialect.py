@@ -1,4 +1,4 @@
-"""Dialects: the interfaces that agents speak, of which OpenAI's own needs no translation."""
+"""Dialects: the interfaces that agents speak; OpenAI's own needs no translation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the translation of requests by LiteLLM needs for both interfaces; it is imported at the first call."""
+"""Shared parts of LiteLLM's translation of requests for both interfaces; imported at the first call."""
 
 from __future__ import annotations
 

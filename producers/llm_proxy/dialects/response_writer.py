@@ -1,4 +1,4 @@
-"""An answer as OpenAI's response, whole and event by event: the whole one is what the events add up to. Pure."""
+"""An answer as OpenAI's response, whole and event by event: the whole one is the sum of the events. Pure."""
 
 from __future__ import annotations
 

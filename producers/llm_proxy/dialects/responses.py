@@ -45,7 +45,7 @@ class Conversations:
         self._turns: OrderedDict[str, _Exchanged] = OrderedDict()
 
     def keep(self, response_id: str, previous: str | None, items: Sequence[Any]) -> None:
-        """Remember a turn: the items of its input, then those of its output."""
+        """Remember a turn: the items of its input, then the items of its output."""
         self._forget(response_id)
         turn = _Exchanged(previous, items, len(to_json(items)))
         self._turns[response_id] = turn

@@ -61,7 +61,7 @@ class Hold:
         self.size_bytes = 0
 
     async def add(self, more_bytes: int) -> None:
-        """Hold so many bytes more, once there is room.
+        """Hold this number of bytes more, once there is room.
 
         Raises:
             BackpressureError: there was none in time; what was held before is held still.

@@ -38,7 +38,7 @@ class Listeners:
 
 
 def open_listeners(settings: Settings) -> Listeners:
-    """Those that were handed over, and for the rest new ones.
+    """Listeners that were handed over, and new ones for the rest.
 
     Without a port in the settings the conventional one is tried first, then any free one.
 

@@ -51,7 +51,7 @@ KEY_CHARACTERS_MAX = 200
 
 
 class StoppingError(ServiceUnavailableError):
-    """The server stops; whoever asks again finds the next one."""
+    """The server stops; a caller that repeats its call finds the next one."""
 
 
 class Answer(Response):
@@ -95,7 +95,7 @@ def refusal(
 
 
 def error_answer(error: LightstreamError | ValueError | NotImplementedError) -> Answer:
-    """Make the answer that tells what a store raised."""
+    """Make the answer that tells an error of the store."""
     if isinstance(error, NotImplementedError):
         return refusal(
             HTTPStatus.NOT_IMPLEMENTED, str(error) or "the store does not support this", "NotImplementedError"
@@ -170,7 +170,7 @@ class AnswerMemory:
             kept.awaited -= 1
 
     async def forget(self, key: str, *, though_awaited: bool = False) -> Answer | None:
-        """Forget what is done or under way under this key, and end the latter.
+        """Forget the result or the open call under this key, and end the latter.
 
         Returns:
             The answer; ``None`` where there is none, or while others wait for it.

@@ -129,7 +129,7 @@ class Connection:
         return address.rstrip("/")
 
     async def get(self, path: str, query: dict[str, Any] | None = None, *, dispatches: bool = False) -> Reply:
-        """A question; arguments and errors are those of :meth:`post`."""
+        """A question; arguments and errors are as in :meth:`post`."""
         key = uuid.uuid4().hex if dispatches else None
         return await self._reply(lambda: self._ask("GET", path, query, None, key), requeues=key)
 
@@ -163,7 +163,7 @@ class Connection:
         return self._thread.run(work)
 
     async def close(self) -> None:
-        """Give up what is under way and close all connections."""
+        """Give up open calls and close all connections."""
         await asyncio.to_thread(self.close_and_wait)
 
     def close_and_wait(self) -> None:

@@ -39,7 +39,7 @@ async def unless_stopping(stopping: asyncio.Event, reading: Awaitable[T]) -> T:
 async def dequeued(
     stopping: asyncio.Event, store: LightningStore, dequeueing: Awaitable[Sequence[AttemptedRollout]], *, waits: bool
 ) -> Sequence[AttemptedRollout]:
-    """Return what a dequeue takes: nothing, when the server stops before there is something.
+    """Return the result of a dequeue: nothing, when the server stops before there is something.
 
     Where this is cancelled, what it takes all the same is requeued.
 
@@ -83,7 +83,7 @@ async def _requeue(store: LightningStore, rollout_id: str, attempt_id: str) -> N
 
 
 async def requeue_unused(store: LightningStore, attempts: Iterable[tuple[str, str]]) -> None:
-    """Put those back into the queue that nobody has begun to work on, and no deadline has ended."""
+    """Put rollouts back into the queue that nobody has begun to work on, and no deadline has ended."""
     found = [(attempt, await store.get_rollout_by_id(attempt[0])) for attempt in attempts]
     unused = [
         attempt

@@ -52,7 +52,7 @@ register_url_convertor("segment", _Segment())
 
 @dataclass(slots=True)
 class Serving:
-    """Holds what the routes of one application share. It belongs to the event loop that serves it.
+    """Holds the shared parts of one application's routes. It belongs to the event loop that serves it.
 
     Attributes:
         body_bytes_max: the largest body that is read.
@@ -136,7 +136,7 @@ class Dispatched:
 
 
 class StoreRoute(APIRoute):
-    """Reads a request's body, calls the endpoint, and answers with what that returns or raises."""
+    """Reads a request's body, calls the endpoint, and answers with its result or its error."""
 
     def __init__(self, path: str, endpoint: Endpoint, **options: Any) -> None:
         options |= {"response_model": None}  # the endpoint's answer is made here, not by FastAPI

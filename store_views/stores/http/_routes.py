@@ -1,4 +1,4 @@
-"""The routes of Agent Lightning 0.3, and ours beyond them; for each the form of its body and what the store does.
+"""The routes of Agent Lightning 0.3, and ours beyond them; for each the form of its body and the store's call.
 
 What does not fit a form is answered with 422, as there; what fits and cannot be done, by the store's error. Fields that
 are unknown are ignored. In a form, and in a query string, the fields after Agent Lightning's own are ours.
@@ -414,7 +414,7 @@ async def get_worker(store: Store, worker_id: str) -> Any:
 
 
 class UpdateWorker(OptionalBody):
-    """Without ``heartbeat_stats`` the worker keeps those it has."""
+    """Without ``heartbeat_stats`` the worker keeps its own."""
 
     heartbeat_stats: dict[str, Any] | None = None
 

@@ -1,4 +1,4 @@
-"""Names what both ends of the wire must agree on: paths, headers, limits, and how values and ids are written."""
+"""Names that both ends of the wire must agree on: paths, headers, limits, and the form of values and ids."""
 
 from __future__ import annotations
 

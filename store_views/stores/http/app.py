@@ -1,4 +1,4 @@
-"""The ASGI application over a store: who may ask, and what is answered where no route is."""
+"""The ASGI application over a store: its access, and its answers where no route is."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _added_routes() -> list[BaseRoute]:
         except (ImportError, AttributeError) as error:
             raise SettingsError(
                 f"the routes {point.name!r} of the store's server cannot be loaded from {point.value}: {error}",
-                next_step="Install what they need, or remove the package that adds them.",
+                next_step="Install their packages, or remove the package that adds them.",
             ) from error
     return added
 

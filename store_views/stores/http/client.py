@@ -136,8 +136,8 @@ class LightningStoreClient(QueriedStore):
         self._connection.see(positions)
 
     def otlp_traces_endpoint(self) -> str:
-        """URL where OTLP traces go: to the gateway that the settings name, else where the server said when this client
-        was started, else to the server itself, which without the gateway's packages answers 501.
+        """URL of the OTLP traces: the settings' gateway, else the server's at this client's start, else the server
+        itself. Without the gateway's packages, the server answers 501.
 
         Raises:
             NotImplementedError: the server takes none and knows no gateway.

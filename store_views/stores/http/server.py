@@ -58,7 +58,7 @@ MakePages: TypeAlias = "Callable[[InMemoryLightningStore, Settings], Pages]"
 
 
 class LightningStoreServer(ForwardingStore):
-    """Serves a store over HTTP from a thread of this process; is itself that store to whoever calls it here.
+    """Serves a store over HTTP from a thread of this process; is itself that store to callers here.
 
     The store stays the caller's: it is neither started nor closed. Announced as ``store`` while it serves, unless
     another process has that name. In another process after a fork, and where it was unpickled, it is a client of the
@@ -133,12 +133,12 @@ class LightningStoreServer(ForwardingStore):
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
-        """Those of the store; and other processes share it through this server (``zero_copy``)."""
+        """The store's capabilities; and other processes share it through this server (``zero_copy``)."""
         capabilities = self.store.capabilities | LightningStoreCapabilities(zero_copy=True)
         return capabilities | LightningStoreCapabilities(otlp_traces=True) if self._takes_traces else capabilities
 
     def otlp_traces_endpoint(self) -> str:
-        """URL of the OTLP traces: this server's if it takes them, else what the store says."""
+        """URL of the OTLP traces: this server's if it takes them, else the store's."""
         return f"{self.endpoint}{TRACES_PATH}" if self._takes_traces else self.store.otlp_traces_endpoint()
 
     async def start(self) -> None:

@@ -121,7 +121,7 @@ class _Line:
 
 
 class Dispatcher:
-    """Collects callers (:meth:`add`), sends requests (:meth:`flush`), hands out what is answered (:meth:`on_answer`).
+    """Collects callers (:meth:`add`), sends requests (:meth:`flush`), hands out answers (:meth:`on_answer`).
 
     Belongs to one event loop; no method blocks. :class:`~.tail.LogTail` calls :meth:`on_queues` and :meth:`on_answer`
     with what it reads.
@@ -155,7 +155,7 @@ class Dispatcher:
         self._ended: Exception | None = None
 
     async def ready(self, run_id: str = ANY_RUN) -> None:
-        """Return once it is known what waits of that run in each partition, or after :data:`PATIENCE_S`.
+        """Return once the waiting rollouts of that run are known in each partition, or after :data:`PATIENCE_S`.
 
         Asks every partition, the first time. Answers have to be passed on to here from then on.
         """
@@ -166,7 +166,8 @@ class Dispatcher:
         await self._lines[run_id].ready.wait()
 
     def add(self, leases: Sequence[LeaseRequest]) -> None:
-        """Get work for these with the next :meth:`flush`; those that come first get what is first in the queue."""
+        """Get work for these callers with the next :meth:`flush`; the first callers get the first rollouts in the
+        queue."""
         if self._ended is not None:
             _fail(leases, self._ended)
             return
@@ -225,7 +226,7 @@ class Dispatcher:
         return request_id in self._sent
 
     async def close(self, timeout_s: float) -> None:
-        """Ask for nothing any more, and put back into the queue what still comes within ``timeout_s`` seconds.
+        """Request nothing more, and put back into the queue all that still comes within ``timeout_s`` seconds.
 
         Callers that wait fail, and those that come later. What comes after ``timeout_s`` counts as unresponsive in the
         end, and is dispatched again if its retries allow.

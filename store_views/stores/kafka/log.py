@@ -88,7 +88,7 @@ SELECT
 
 
 class KafkaLog(Log):
-    """Writing and leasing need Kafka and no view; queries ask the view, which first catches up with what was told here.
+    """Writing and leasing need Kafka and no view; queries read the view, which first catches up with local writes.
 
     Args:
         loop: of this.
@@ -148,7 +148,8 @@ class KafkaLog(Log):
         await self._view.close()
 
     def unready(self) -> str | None:
-        """Say which version of Lightstream is needed to read what was passed over; ``None`` where nothing was."""
+        """Say which version of Lightstream is needed to read the records that were passed over; ``None`` if there are
+        none."""
         return self._tail.unready()
 
     def takes_otlp_traces(self) -> bool:

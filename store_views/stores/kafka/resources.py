@@ -39,7 +39,7 @@ class Version:
 
 
 def is_valid(record: ResourcesRecord, before: Version | None) -> bool:
-    """Whether the record is the version that it says, ``before`` being what holds of those before it in the log.
+    """Whether the record is the version that it says, given the state ``before`` of earlier ones in the log.
 
     Of stores that make a version at the same time, the first in the log has its number; the others' records do not
     hold, and are written again under another. What stores did not write (it has no write ids) is as its writer says.
@@ -107,7 +107,7 @@ class ResourceVersions:
         self._expected.pop(record.write_ids[-1], None)
 
     def observe(self, offset: int) -> None:
-        """A reader here has seen the record at ``offset`` elsewhere: from now on, what is told reflects it."""
+        """A reader here has seen the record at ``offset`` elsewhere: from now on, answers reflect it."""
         self._seen = max(offset, self._seen)
 
     def latest_offset(self) -> int:

@@ -45,7 +45,7 @@ def count_sql(query: Query) -> Statement:
 
 
 def states_sql(rollout_ids: Sequence[str], query: Query | None = None) -> Statement:
-    """These rollouts; with a query, those of them that match it."""
+    """These rollouts; with a query, the matching ones."""
     parameters = Parameters()
     among = f"rollout_id IN {parameters.names(rollout_ids)}"
     matches = "" if query is None else matching(query, COLUMNS, parameters)

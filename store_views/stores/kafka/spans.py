@@ -47,7 +47,7 @@ class SpanWriter:
         self._last: dict[int, int] = {}
 
     async def append(self, spans: Sequence[Span], encoded: Sequence[bytes]) -> list[Span]:
-        """Have all these durable, and return those that this call wrote; another may have written the others.
+        """Have all these durable, and return the spans that this call wrote; another may have written the others.
 
         Raises:
             PublishError: one did not become durable.

@@ -1,4 +1,4 @@
-"""Queries of spans as SQL over what is logged. Pure."""
+"""Queries of spans as SQL over the logged ones. Pure."""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ class LogTail:
         self._topics: TopicTail | None = None
 
     def unready(self) -> str | None:
-        """Say which version of Lightstream is needed to read what was passed over; ``None`` where nothing was."""
+        """Say which version of Lightstream is needed to read the records that were passed over; ``None`` if there are
+        none."""
         return None if self._topics is None else self._topics.unready()
 
     async def start(self) -> None:
@@ -151,7 +152,7 @@ class LogTail:
         return {partition: offset - 1 for partition, offset in self._read_up_to.items() if offset > 0}
 
     def partitions(self) -> list[int]:
-        """The partitions of ``rollouts``, which are those of ``rollout-events``, too."""
+        """The partitions of ``rollouts``, which are the partitions of ``rollout-events``, too."""
         return sorted(self._read_up_to)
 
     def attach(self, dispatcher: Dispatcher) -> None:

@@ -99,7 +99,9 @@ class ViewReader:
                 if not answer.truncated:
                     break
                 if not rows:
-                    raise StoreError(f"what {remaining[0]!r:.200} names is larger than an answer of the view may be")
+                    raise StoreError(
+                        f"the answer for {remaining[0]!r:.200} is larger than an answer of the view may be"
+                    )
                 answered = {row[column] for row in rows}
                 remaining = [key for key in remaining if key not in answered]
 

@@ -81,7 +81,7 @@ class WorkerRegistry:
         return record, self._write(record)
 
     def flush(self) -> None:
-        """Write what changed since the last call. Busy workers change many times a second: of each the latest."""
+        """Write changes since the last call. Busy workers change many times a second: of each the latest."""
         for worker_id, record in list(self._unwritten.items()):
             try:
                 self._write(record)

@@ -1,4 +1,4 @@
-"""The attempt buffer: what is kept of an open attempt's spans until it closes."""
+"""The attempt buffer: the kept part of an open attempt's spans until it closes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class AttemptBuffer:
 
     @property
     def size_bytes(self) -> int:
-        """Estimated size of what is kept of calls, as ``AssemblyRules.trajectory_bytes_max`` limits it."""
+        """Estimated size of the kept parts of calls, as ``AssemblyRules.trajectory_bytes_max`` limits it."""
         return self.rules.trajectory_bytes_max - self._free_bytes
 
     def add(self, span: SpanRecord, offset: int) -> bool:

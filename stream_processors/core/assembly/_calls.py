@@ -21,7 +21,7 @@ _OF_RECORD = frozenset({PROXY, RECORDED})
 
 @dataclass(slots=True)
 class Observation:
-    """A call as one span describes it, and, once that one is believed, the call with what became of it.
+    """A call as one span describes it, and, once that one is believed, the call with its fate.
 
     Attributes:
         offset: orders observations; those of one span are told apart by their choice.
@@ -84,7 +84,7 @@ class Observation:
         self.field_sources[field] = source
 
     def fill(self, field: str, value: object, source: str) -> None:
-        """Set ``field`` of what was read to what another observation says."""
+        """Set missing ``field`` to the values of another observation."""
         if self.own_values is None:
             self.own_values = {}
         self.own_values.setdefault(field, getattr(self.read, field))

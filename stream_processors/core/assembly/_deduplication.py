@@ -94,7 +94,7 @@ def deduplicate(observations: Sequence[Observation], tree: Tree) -> Deduplicated
 
 
 class Indexes:
-    """The observations of an attempt by what a rule asks for; each index is built once, when it is first needed.
+    """The observations of an attempt by each rule's key; each index is built once, when it is first needed.
 
     All indexes hold positions of ``observations``, ascending.
 
@@ -132,7 +132,7 @@ class Indexes:
 
     @cached_property
     def records_by_tokens(self) -> dict[TokenIds, deque[int]]:
-        """:func:`join_by_tokens` removes those that are taken."""
+        """:func:`join_by_tokens` removes observations that are taken."""
         found: dict[TokenIds, deque[int]] = {}
         for index in self.records:
             token_ids = self.observations[index].token_ids
@@ -247,7 +247,7 @@ def join_by_tokens(index: int, indexes: Indexes, groups: CallGroups) -> bool:
 
 
 def join_nested(indexes: Indexes, groups: CallGroups) -> list[int]:
-    """Join spans inside others: those with the same tokens, those with nothing of their own, the only request.
+    """Join spans inside others: spans with the same tokens, spans with nothing of their own, the only request.
 
     Returns:
         The LLM spans around other calls that have nothing of their own; they are removed from the calls.

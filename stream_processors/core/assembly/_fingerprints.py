@@ -63,7 +63,7 @@ def _name(item: tuple[str, object]) -> str:
 
 
 def answer_fingerprint(span: SpanRecord) -> int | None:
-    """Hash of the answer's text and tool calls, the same whoever recorded it; ``None`` where there is neither."""
+    """Hash of the answer's text and tool calls, the same for every recorder; ``None`` where there is neither."""
     if span.llm_call is not None:
         answer = parse_json(span.llm_call.response_json)
     else:
@@ -78,8 +78,8 @@ def answer_fingerprint(span: SpanRecord) -> int | None:
 
 
 def faults_of_conversation(span: SpanRecord) -> tuple[str, str]:
-    """Why the conversation of a call's span is not whole, and what of it no message can hold; empty where that is not
-    so."""
+    """Reasons why the conversation of a call's span is not whole, and parts that no message can hold; empty for whole
+    ones."""
     found = read_conversation(span)
     if found is None:
         return why_incomplete(span), ""

@@ -17,7 +17,7 @@ def index_calls(
     rule: str,
     all_calls: Sequence[Observation] | None = None,
 ) -> CallIndex:
-    """Index of the ids and attributes by which rewards name calls; without links only what the rule asks for.
+    """Index of the ids and attributes by which rewards name calls; without links only the rule's keys.
 
     Args:
         all_calls: all calls of the attempt, where ``calls`` are only some.

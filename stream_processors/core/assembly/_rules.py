@@ -95,7 +95,7 @@ class AssemblyRules:
                 raise SettingsError(f"agents is {self.agents!r}: {error}.") from error
 
     def with_those_of(self, rollout: AssemblySpec | None, instead: AssemblySpec | None = None) -> AssemblyRules:
-        """These rules, overridden by a rollout's own, and those by ``instead``.
+        """These rules, overridden by a rollout's own, and by ``instead``.
 
         Rules that cannot be used here, as a function in a module that this process does not find, leave these, and say
         so in ``unusable``.

@@ -1,4 +1,4 @@
-"""The span tree of an attempt, without recursion: agent, reward and call that each span inherits from those above."""
+"""The span tree of an attempt, without recursion: agent, reward and call that each span inherits from its ancestors."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Assembler:
         return [trajectory]
 
     def on_records(self, records: Iterable[tuple[SpanRecord | AttemptOpened | AttemptClosed, int]]) -> list[Trajectory]:
-        """Take many (record, offset) in offset order; returns what they complete, in order, then what they revise."""
+        """Take many (record, offset) in offset order; returns completed trajectories, in order, then revised ones."""
         completed = [trajectory for record, offset in records for trajectory in self.on_record(record, offset)]
         return completed + self.take_revisions()
 
@@ -174,7 +174,7 @@ class Assembler:
         return self.not_between(oldest)
 
     def not_between(self, offset: int) -> int:
-        """``offset``, or the opening before it that is repeated there or later: of what is above the low water."""
+        """``offset``, or an earlier opening that is repeated there or later, above the low water."""
         for first, last in sorted(self._opened_again.items(), reverse=True):
             if offset <= last:
                 offset = min(offset, first)

@@ -116,7 +116,7 @@ def _response_id(attributes: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def complete(calls: list[ReadCall], span: SpanRecord) -> list[ReadCall]:
-    """Fill what ``calls`` lack from GenAI attributes: response id, model, policy version, finish reason, failure."""
+    """Fill the missing ``calls`` from GenAI attributes: response id, model, policy version, finish reason, failure."""
     reasons = FinishReasons(span)
     for call in calls:
         _complete(call, span, reasons)

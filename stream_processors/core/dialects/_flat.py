@@ -40,7 +40,7 @@ def grouped(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any] | list
 
 
 def in_order(values: Mapping[str, Any]) -> list[Any]:
-    """Those of ``values`` whose keys are whole numbers, by number."""
+    """Entries of ``values`` whose keys are whole numbers, by number."""
     indices = (key for key in values if key.isdecimal() and len(key) <= INDEX_DIGITS_MAX)
     return [values[key] for key in sorted(indices, key=int)]
 

@@ -1,4 +1,4 @@
-"""What a recorded chat request shows beside text: images, as they were sent, and what no trainer can show again."""
+"""Images in a recorded chat request, as they were sent, and content that no trainer can show again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ ADDRESS_CHARS_MAX = 100
 
 
 def images_of_request(request_json: str | None) -> tuple[tuple[bytes, ...], str]:
-    """The files of the images that a request shows, in the order of its messages; what cannot be shown again.
+    """The files of the images that a request shows, in the order of its messages, and content that cannot be shown
+    again.
 
     That is sound, video or a file: anything beside text and images. Only data URLs hold an image; whether it is
     an image that can be read is for the trainer to say.

@@ -94,7 +94,7 @@ def read_canonical(span: SpanRecord) -> list[ReadCall]:
 
 
 def read_agent_lightning(span: SpanRecord) -> list[ReadCall]:
-    """One call where the span has ids as attributes, else those of an operation's answer."""
+    """One call where the span has ids as attributes, else the calls of an operation's answer."""
     attributes = span.attributes
     if "prompt_token_ids" in attributes or "response_token_ids" in attributes:
         call = ReadCall("agent_lightning")
@@ -197,7 +197,8 @@ def read_litellm_legacy(span: SpanRecord) -> list[ReadCall]:
 
 
 def raw_values(span: SpanRecord, keys: frozenset[str]) -> tuple[str, dict[str, Any]]:
-    """``llm.<provider>`` and what a raw request span has below it under these keys; nothing of other spans."""
+    """``llm.<provider>`` and the values that a raw request span has below it under these keys; nothing of other
+    spans."""
     provider, values = "llm", dict[str, Any]()
     for name, value in span.attributes.items() if span.name == SPAN_NAME else ():
         prefix, _, key = name.rpartition(".")

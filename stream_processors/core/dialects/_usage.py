@@ -13,7 +13,7 @@ from ._read_call import is_map, parse_json
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens of the prompt, those of them that came from the server's cache, and of the response; ``None``: unknown."""
+    """Tokens of the prompt, its tokens from the server's cache, and tokens of the response; ``None``: unknown."""
 
     prompt: int | None = None
     cached: int | None = None

@@ -1,4 +1,4 @@
-"""Limits of what a rollout may ask for, and the specs that are checked against them."""
+"""Limits of a rollout's specs, and the check of specs against them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All rollouts of one partition: what the life cycle keeps in memory, and how it comes back after a crash."""
+"""All rollouts of one partition: the life cycle's state in memory, and how it comes back after a crash."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class LifecyclePartition:
             self._unread[rollout_id] = (source_offset, encoded, writer)
 
     def restored(self) -> dict[str, UnknownSchemaError]:
-        """All states are there: read those of the open rollouts, unless they had finished later.
+        """All states are there: read the open rollouts' states, unless they had finished later.
 
         Returns:
             Why some could not be read, by rollout: nothing is known of these, and no event of theirs may be given.

@@ -37,7 +37,7 @@ class QueueEntry(NamedTuple):
 
 
 def queue_time(enqueued_unix_nano: int, logged_unix_nano: int | None) -> int:
-    """The time by which a rollout is older or younger than those of other partitions.
+    """The time that orders a rollout among rollouts of other partitions.
 
     That is when it was enqueued by its writer's clock, which tells apart what is written at once; by the log's, where
     the writer's is wrong.

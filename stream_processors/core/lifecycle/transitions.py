@@ -1,4 +1,4 @@
-"""The transition table: for every kind of event and every situation it can meet, what happens."""
+"""The transition table: the effect of every kind of event in every situation."""
 
 from __future__ import annotations
 

@@ -125,14 +125,14 @@ class Conversation:
         return [*self.messages, *self.before_choice(choice_index), chosen] if chosen else list(self.messages)
 
     def before_choice(self, index: int) -> list[Message]:
-        """What was done on the way to a choice of the answer."""
+        """Operations on the way to a choice of the answer."""
         if not self.before:
             return []
         return self.before[index if index < len(self.before) else 0]
 
 
 def message_of(value: object) -> Message | None:
-    """A chat message as OpenAI's API takes it, as it is, and what was thought as ``reasoning_content``; ``None`` for
+    """A chat message as OpenAI's API takes it, as it is, and its thoughts as ``reasoning_content``; ``None`` for
     anything else."""
     if not is_map(value) or not isinstance(value.get("role"), str):
         return None
@@ -146,7 +146,7 @@ def message_of(value: object) -> Message | None:
 
 
 def with_reasoning(message: Message, holder: Mapping[str, Any]) -> Message:
-    """The message with what was thought before it, where the holder has that as text. Changes the message."""
+    """The message with the thoughts before it, where the holder has these as text. Changes the message."""
     found = (holder.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
     thought = next((text for text in found if isinstance(text, str) and text), None)
     if thought is not None and message["role"] == "assistant":
@@ -203,7 +203,7 @@ _PARAMETERS = ("parameters", "input_schema", "inputSchema")
 
 
 def as_text(value: object, *, sort_keys: bool = False) -> str:
-    """Text as it is, anything else as JSON; what JSON cannot say (keys that are no text, say) as Python shows it."""
+    """Text as it is, anything else as JSON; values without JSON (keys that are no text, say) as Python shows them."""
     if isinstance(value, str):
         return value
     try:

@@ -128,7 +128,7 @@ def read_events(span: SpanRecord) -> Conversation | None:
 
 
 def conversation_of_events(source: str, events: Iterable[tuple[str, Mapping[str, Any]]]) -> Conversation:
-    """The conversation in events (name, content); those of other names are ignored."""
+    """The conversation in events (name, content); events of other names are ignored."""
     found = Conversation(source)
     choices: list[tuple[int, Message]] = []
     for name, attributes in events:

@@ -62,7 +62,7 @@ _SIGNS: dict[str, Callable[[SpanRecord], bool]] = {
 
 
 def automatic_rules(names: Sequence[str]) -> list[tuple[str, AutomaticRule]]:
-    """(name of the reward, rule) of each: a sign with what it is worth (``tool_error:-0.1``), or ``module:function``.
+    """(name of the reward, rule) of each: a sign with its worth (``tool_error:-0.1``), or ``module:function``.
 
     Raises:
         SettingsError: there is no such rule.

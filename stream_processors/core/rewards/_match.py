@@ -45,7 +45,7 @@ _KEYS = {"gen_ai.response.id": "response_id", f"{AGL_OPERATION_OUTPUT}.id": "res
 
 @dataclass(slots=True)
 class CallIndex:
-    """The calls of an attempt, by what a link may name. Calls are numbered in log order.
+    """The calls of an attempt, by each name that a link may use. Calls are numbered in log order.
 
     Attributes:
         offsets: offset of each call, ascending.

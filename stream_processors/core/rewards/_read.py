@@ -58,7 +58,7 @@ class RewardReading:
     adds: bool = False
 
     def add(self, dimension: int, name: str, value: object) -> None:
-        """Take one dimension, or note what is wrong with it."""
+        """Take one dimension, or note its fault."""
         if type(value) in _NUMBERS:
             try:
                 number = float(value)  # type: ignore[arg-type]  # a bool, int or float by the line above

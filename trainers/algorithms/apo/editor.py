@@ -68,7 +68,7 @@ class Editor:
         self._options = options
 
     async def critique(self, template: str, results: Sequence[RolloutResult], rng: random.Random) -> Finding:
-        """Return what is wrong with a template, or ``None`` where the model answered nothing.
+        """Return the faults of a template, or ``None`` where the model answered nothing.
 
         Raises:
             Exception: what the client raises.

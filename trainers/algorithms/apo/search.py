@@ -206,7 +206,7 @@ class PromptSearch:
             if prompt.version == "v0" and results and all(result["status"] == "failed" for result in results):
                 raise TrainingError(
                     f"every rollout with the first prompt failed: {await self._error(prompt, batch)}",
-                    next_step="Run the agent by itself on one task, with that prompt, and see what it raises.",
+                    next_step="Run the agent by itself on one task, with that prompt, and see its error.",
                 )
             score = sum(result["final_reward"] or 0.0 for result in results) / len(tasks)
             attributes = {

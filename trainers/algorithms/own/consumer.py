@@ -1,4 +1,4 @@
-"""An algorithm as a consumer: groups of trajectories in, and each step with what it made in one transaction."""
+"""An algorithm as a consumer: groups of trajectories in, and each step with its products in one transaction."""
 
 from __future__ import annotations
 
@@ -178,4 +178,4 @@ def _open(
 
 
 def _nobody(_requests: object) -> None:
-    raise AssertionError("a consumer takes what comes; nothing is asked for through it")
+    raise AssertionError("a consumer takes all that comes, and requests nothing")

@@ -150,7 +150,7 @@ class Policy:
     async def forward_backward(
         self, data: Iterable[tuple[Trajectory, Advantages]], *, loss: str = "vanilla"
     ) -> dict[str, float]:
-        """Compute the loss of some trajectories, and add its gradient to those that :meth:`optim_step` applies.
+        """Compute the loss of some trajectories, and add its gradient to the gradients that :meth:`optim_step` applies.
 
         Calls that cannot be trained on are left out, and counted in the ledger: those that were too long or without
         log-probabilities, and all that are not this policy's own (another model's or run's, an older version's, those
@@ -329,7 +329,7 @@ class Policy:
         opened.step = None
 
     def keep(self) -> None:
-        """Delete weights that nobody needs any more, and those of steps that were never committed."""
+        """Delete weights that nobody needs any more, and weights of steps that were never committed."""
         steps = self._get_opened().steps
         served = latest(steps.run).checkpoint_url
         of_served = [step for step, url in steps.run.history.checkpoints.items() if url == served]

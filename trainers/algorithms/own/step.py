@@ -14,7 +14,7 @@ from ...rollouts.groups import Group
 
 @dataclass(slots=True)
 class Learned:
-    """Account of what a policy learned of a step, for the ledger.
+    """Account of a policy's learning in a step, for the ledger.
 
     Attributes:
         changed: whether the weights are others than before the step.
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def trajectories(self) -> list[Trajectory]:
-        """Those of all groups."""
+        """The trajectories of all groups."""
         return [trajectory for group in self.groups for trajectory in group.trajectories]
 
     def publish(

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on what agents did, or on conversations."""
+"""Supervised fine-tuning on agents' rollouts, or on conversations."""
 
 from .algorithm import SFT
 

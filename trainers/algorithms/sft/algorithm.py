@@ -92,7 +92,7 @@ class SFT(VERL):
         ]
         if others or config is not None:
             raise SettingsError(
-                f"SFT has no {', '.join(others) or 'config'}: it learns what is there, without rewards and rollouts.",
+                f"SFT has no {', '.join(others) or 'config'}: it learns given texts, without rewards and rollouts.",
                 next_step=f"Of VERL's options it takes {', '.join(TAKEN)}.",
             )
         if self.sequences_per_step < 1 or self.publish_every < 0 or (self.best_of is not None and self.best_of < 1):

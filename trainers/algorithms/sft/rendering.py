@@ -1,4 +1,4 @@
-"""A conversation by a chat template: each message of the assistant with what stands before it, checked for losses.
+"""A conversation by a chat template: each message of the assistant with its context, checked for losses.
 
 A template may leave out what it does not know (tools, a system message, reasoning), or write it in another form than
 the model was made with: OpenAI has the arguments of a tool's call as JSON text, and most templates want them parsed.
@@ -23,14 +23,14 @@ class LossError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A message of the assistant: token ids of the prompt and of what is learned."""
+    """A message of the assistant: token ids of the prompt and of the learned part."""
 
     prompt: list[int]
     response: list[int]
 
 
 def calls_of(messages: Sequence[Message], tools: Any, tokenizer: Any) -> list[Call]:
-    """The messages of the assistant, in order; those of ``weight`` 0 (OpenAI's) are left out.
+    """The messages of the assistant, in order; messages of ``weight`` 0 (OpenAI's) are left out.
 
     Raises:
         LossError: the template refuses a message, leaves out something of it, writes it in a form of Python's, or does
@@ -63,7 +63,7 @@ def _call(messages: Sequence[Message], tools: Any, tokenizer: Any) -> Call:
         if lost is None:
             ids, before = (_ids(text, tokenizer) for text in (whole, prompt))
             if ids[: len(before)] != before:
-                raise LossError(f"message {len(messages) - 1}: its first token joins those before it")
+                raise LossError(f"message {len(messages) - 1}: its first token joins earlier ones")
             return Call(before, ids[len(before) :])
         problems.append(lost)
     raise LossError(f"message {len(messages) - 1} ({messages[-1]['role']}): {problems[0]}")

@@ -41,7 +41,7 @@ class Choice:
     response_tokens_max: int | None = None
 
     def of(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-        """Those that are chosen, in the natural order of their rollouts. Of several revisions, the last counts."""
+        """The chosen ones, in the natural order of their rollouts. Of several revisions, the last counts."""
         latest: dict[tuple[str, str], Trajectory] = {}
         for trajectory in trajectories:
             name = trajectory.rollout_id, trajectory.attempt_id
@@ -175,7 +175,7 @@ def _trajectory(name: str, reward: Any, calls: Sequence[TripletRecord]) -> Traje
 
 
 def identity_of(rows: BatchRows) -> str:
-    """The number of sequences, and a hash of their tokens and of which of these are learned."""
+    """The number of sequences, and a hash of their tokens and of their learned tokens."""
     digest = hashlib.sha256()
     for row in rows.rows:
         digest.update(row.segment.token_ids + row.segment.loss_mask + repr(row.spans).encode())

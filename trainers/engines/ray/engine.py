@@ -298,7 +298,7 @@ class _Process:
 
 
 def node_order(node_of: Mapping[int, str]) -> list[int]:
-    """The bundles of a placement, those of one node beside each other, nodes in the order of their first bundle."""
+    """The bundles of a placement: bundles of one node beside each other, nodes in the order of their first bundle."""
     nodes = list(dict.fromkeys(node_of[bundle] for bundle in sorted(node_of)))
     return sorted(node_of, key=lambda bundle: (nodes.index(node_of[bundle]), bundle))
 

@@ -36,7 +36,7 @@ class _PolicyState:
 
 
 class AdapterSlot:
-    """The place in an engine's actor that holds one policy's adapter at a time, and what the others have meanwhile.
+    """The place in an engine's actor that holds one policy's adapter at a time, and the state of the others meanwhile.
 
     Where ranks differ, the engine's adapter has the largest; what a smaller one lacks is zero and stays so.
 
@@ -210,7 +210,7 @@ def _check_fits(name: str, folder: Path, theirs: Mapping[str, tuple[int, ...]], 
     differing = theirs.items() ^ {key: tuple(tensor.shape) for key, tensor in ours.items()}.items()
     if differing:
         raise TrainingError(
-            f"the adapter in {folder}, which policy {name!r} begins with, does not fit: {len(differing)} tensors have "
+            f"the adapter in {folder}, which policy {name!r} begins with, does not fit. {len(differing)} tensors have "
             f"another shape or are in one of the two alone, {min(key for key, _ in differing)!r} among them.",
             next_step="It has to be one of this model, in the layers of lora_target_modules.",
         )

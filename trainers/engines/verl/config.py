@@ -49,7 +49,7 @@ class VerlConfig(LoopOptions):
 
     Those of the loop are :class:`~lightstream.trainers.loop.options.LoopOptions`; these are of model and arithmetic.
 
-    What each does is said where it is declared; ``docs/training.md`` has them in a table.
+    Each has its sentence where it is declared; ``docs/options.md`` lists them by group.
     """
 
     model: str | Path = option(
@@ -249,7 +249,7 @@ class VerlConfig(LoopOptions):
     )
     processes: int = option(
         1,
-        "processes that hold the model together, a GPU each ([below](#a-model-in-several-processes))",
+        "processes that hold the model together, a GPU each ([more](training.md#a-model-in-several-processes))",
         least=1,
     )
     engine: Literal["auto", "process", "ray"] = option(
@@ -271,7 +271,7 @@ class VerlConfig(LoopOptions):
     )
     gamma: float = option(
         1.0,
-        "discount of `gae`, by sampled token ([below](#ppo-with-a-critic))",
+        "discount of `gae`, by sampled token ([more](training.md#ppo-with-a-critic))",
         verl="algorithm.gamma",
         least=0.0,
         most=1.0,
@@ -314,7 +314,7 @@ class VerlConfig(LoopOptions):
     )
     reward_model: str | Path | None = option(
         None,
-        "a frozen model that gives each rollout its reward ([below](#reward-models))",
+        "a frozen model that gives each rollout its reward ([more](training.md#reward-models))",
         rules=(conflicts("advantage_per", "turn", why="while a reward_model gives a rollout one reward"),),
     )
     rollout_correction: RolloutCorrection | None = option(

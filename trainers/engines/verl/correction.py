@@ -1,4 +1,4 @@
-"""Off-policy correction: what sampled the tokens is not the policy that is updated.
+"""Off-policy correction: the policy that sampled the tokens is not the policy that is updated.
 
 Three policies, as in verl's ``algorithm.rollout_correction`` (decoupled mode): the one that sampled, the proximal one
 that the step begins with, and the one that is being updated. The ratio is clipped around the proximal policy; the gap

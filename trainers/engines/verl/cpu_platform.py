@@ -44,7 +44,7 @@ CPU_MODULE: Any = SimpleNamespace(
 
 @PlatformRegistry.register(platform="cpu")
 class CpuPlatform(PlatformBase):
-    """See verl's ``PlatformBase`` for what each member means."""
+    """See verl's ``PlatformBase`` for the meaning of each member."""
 
     @property
     def device_name(self) -> str:

@@ -20,7 +20,7 @@ VARIANCE_EPSILON = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """A batch with the advantages of its tokens, and what the critic is to learn.
+    """A batch with the advantages of its tokens, and the critic's targets.
 
     Attributes:
         arrays: the batch; its advantages are whitened over its trained tokens.
@@ -114,7 +114,7 @@ class WeightedValueLoss:
         self._tokens = self._clipped = 0.0
 
     def start_step(self) -> None:
-        """Forget what earlier steps summed up."""
+        """Forget the sums of earlier steps."""
         self._tokens = self._clipped = 0.0
 
     def __call__(self, model_output: Any, data: Any, dp_group: Any = None) -> Any:

@@ -124,8 +124,8 @@ class VerlEngine:
         return kl_to_reference(self.models, arrays)
 
     def save_weights(self, folder: Path) -> None:
-        """Write model and tokenizer into an empty folder, in the type of the forward pass; of policies, each one's
-        adapter into a folder of its name."""
+        """Write model and tokenizer into an empty folder, in the type of the forward pass; with policies, each adapter
+        into a folder of its name."""
         models = self.models
         if self._adapters is not None:
             self._adapters.save_weights(folder)
@@ -139,8 +139,8 @@ class VerlEngine:
         )
 
     def save(self, folder: Path) -> None:
-        """Write model, tokenizer, optimiser and random state into an empty folder; a critic into one within it, and
-        of policies each into one of its name."""
+        """Write model, tokenizer, optimiser and random state into an empty folder; a critic and policies into folders
+        within it."""
         models = self.models
         if self._adapters is not None:
             self._adapters.save(folder)
@@ -152,7 +152,7 @@ class VerlEngine:
             state.save(folder / state.CRITIC_FOLDER, models.critic.engine, static_files_from=None, shard=shard)
 
     def saved_in(self, folder: Path) -> None:
-        """The finished name of what :meth:`save` wrote; its unchanging files are shared with the next."""
+        """The finished name of a folder that :meth:`save` wrote; its unchanging files are shared with the next."""
         self._folder = folder
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""verl's policy losses with a weight for each token, and what a researcher wants to see of them."""
+"""verl's policy losses with a weight for each token, and a researcher's metrics of them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class WeightedPolicyLoss:
         self._differences = _Differences()
 
     def start_step(self) -> None:
-        """Forget what earlier steps summed up."""
+        """Forget the sums of earlier steps."""
         self._sums, self._differences = _Sums(), _Differences()
 
     def __call__(self, model_output: Any, data: Any, dp_group: Any = None) -> Any:
@@ -106,7 +106,7 @@ class WeightedPolicyLoss:
         self._compare(log_probs, _padded(data))
 
     def add_up(self, shard: Shard) -> None:
-        """Take in what the other processes of the model have summed up. The loss is of all rows on each process."""
+        """Take in the sums of the other processes of the model. The loss is of all rows on each process."""
         summed, largest = shard.summed, shard.largest
         sums, differences = self._sums, self._differences
         (
@@ -142,7 +142,7 @@ class WeightedPolicyLoss:
         sums.ratio_max, differences.absolute_max = largest(maxima).tolist()
 
     def differences(self, shard: Shard) -> dict[str, float]:
-        """``logprob_…`` of :meth:`metrics` over all processes, before :meth:`add_up`; what was summed up stays."""
+        """``logprob_…`` of :meth:`metrics` over all processes, before :meth:`add_up`; the sums stay."""
         of_shard = self._differences
         sums = np.array([of_shard.tokens, of_shard.absolute, of_shard.k3])
         tokens, absolute, k3 = shard.summed(sums).tolist()

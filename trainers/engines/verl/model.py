@@ -117,7 +117,7 @@ class VerlModel:
         return _numbers(tensordict_utils.get(output, "metrics"))
 
     def add_gradient(self, batch: Any, arrays: BatchArrays, part: list[int]) -> None:
-        """Compute some rows, and add their gradient to what there is.
+        """Compute some rows, and add their gradient to the present one.
 
         Args:
             batch: for verl, made of ``arrays``.
@@ -134,7 +134,7 @@ class VerlModel:
         return float(self.worker.optimizer_step({"lr": float(learning_rate)})["grad_norm"])
 
     def forget_gradients(self) -> None:
-        """Drop what :meth:`add_gradient` has summed up."""
+        """Drop the sums of :meth:`add_gradient`."""
         self.worker.optimizer_zero_grad()
 
     def infer(self, batch: Any, arrays: BatchArrays, part: list[int]) -> Outputs:

@@ -103,7 +103,7 @@ class Models:
     def compare(
         self, arrays: BatchArrays, rows: list[int], compared: npt.NDArray[np.bool_], batch: Any = None
     ) -> Outputs:
-        """The actor's log-probabilities of some rows; notes how far those of some tokens are from the sampler's.
+        """The actor's log-probabilities of some rows; notes how far some tokens are from the sampler's.
 
         Args:
             batch: for verl, made of ``arrays``; ``None``: made here.
@@ -119,7 +119,7 @@ class Models:
             return self.of_tokens(model, arrays).astype(np.float32)
 
     def of_tokens(self, model: VerlModel, arrays: BatchArrays) -> npt.NDArray[np.float64]:
-        """What a model says of each response token, float64 (sum R,)."""
+        """A model's values for each response token, float64 (sum R,)."""
         outputs = model.infer(self.batch(arrays), arrays, list(range(len(arrays))))
         return outputs.of_tokens(arrays, self.shard)
 

@@ -1,4 +1,4 @@
-"""A model that several processes hold, of which each reads its own part.
+"""A model that several processes hold: each reads its own part.
 
 verl reads it whole in the first process, and in all of them where the output layer is tied to the embedding. Here
 each process makes the model without weights, has FSDP2 divide it, and reads what is its own, a tensor at a time.
@@ -44,7 +44,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 @contextmanager
 def read_by_each(files: list[Path]) -> Generator[None]:
-    """Have verl's models, while they are made, read from these files what is this process's own.
+    """Have verl's models read this process's own part from these files while they are made.
 
     Raises:
         NotReadInPartsError: a model cannot be; all processes find the same. Nothing was exchanged.

@@ -51,7 +51,7 @@ class PrimitiveEngine:
         self._engine.save(folder)
 
     def saved_in(self, folder: Path) -> None:
-        """The finished name of what :meth:`save` wrote; its unchanging files are shared with the next."""
+        """The finished name of a folder that :meth:`save` wrote; its unchanging files are shared with the next."""
         self._engine.saved_in(folder)
 
     def forward_backward(

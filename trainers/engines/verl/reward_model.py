@@ -73,17 +73,17 @@ class ScoredGroups:
     def groups(
         self, group_ids: Collection[str], *, least: int | None = None, wait_s: float | None = None
     ) -> Iterator[Group]:
-        """Those of the source, scored."""
+        """The groups of the source, scored."""
         return map(self._scored, self._source.groups(group_ids, least=least, wait_s=wait_s))
 
     def reread(
         self, low_water: Mapping[int, int], identities: Collection[tuple[str, str, int]]
     ) -> dict[tuple[str, str, int], Trajectory]:
-        """Those of the source, scored again: to the bit, on the same machine."""
+        """The groups of the source, scored again: to the bit, on the same machine."""
         return {name: self._with_score(t) for name, t in self._source.reread(low_water, identities).items()}
 
     def validation_groups(self, group_ids: Collection[str]) -> list[Group]:
-        """Those of the source, scored."""
+        """The groups of the source, scored."""
         return [self._scored(group) for group in self._source.validation_groups(group_ids)]
 
     def seek(self, low_water: Mapping[int, int]) -> None:
@@ -99,7 +99,7 @@ class ScoredGroups:
         self._source.give_up(group_ids)
 
     def take_skipped(self) -> SkippedGroups:
-        """Those of the source: nothing of them is trained on, and none is scored."""
+        """The skipped groups of the source: none is trained on or scored."""
         return self._source.take_skipped()
 
     def low_water(self) -> dict[int, int]:

@@ -115,7 +115,7 @@ def _run_when_asked(package: str) -> None:
 
 @contextlib.contextmanager
 def worker_environment(shard: Shard) -> Generator[None]:
-    """The variables that verl's Worker reads and sets, and silence for what it prints; both end with the block."""
+    """The variables that verl's Worker reads and sets, and silence for its output; both end with the block."""
     before = dict(os.environ)
     os.environ.update(shard.environment())
     printed = io.StringIO()

@@ -1,4 +1,4 @@
-"""One model in several processes, each of which holds a part of its parameters and computes a part of each batch."""
+"""One model in several processes: each holds a part of its parameters and computes a part of each batch."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Shard:
         return own + [[len(lengths)]] * (-(-len(parts) // self.count) - len(own))
 
     def summed(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The sum of what all processes pass, element by element."""
+        """The sum of all processes' values, element by element."""
         return self._reduced(values, "SUM")
 
     def largest(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The largest of what the processes pass, element by element."""
+        """The largest of the processes' values, element by element."""
         return self._reduced(values, "MAX")
 
     def _reduced(self, values: npt.NDArray[np.float64], operation: str) -> npt.NDArray[np.float64]:

@@ -149,7 +149,7 @@ def without_adapter(engine: Any) -> Generator[None]:
 
 
 def load(folder: Path, engine: Any) -> bool:
-    """Give an engine, whose weights come from ``folder`` already, what was saved with them: optimiser, random state.
+    """Give an engine, whose weights come from ``folder`` already, the saved rest: optimiser, random state.
 
     An adapter, too, whose model the engine has.
 
@@ -281,7 +281,7 @@ def _link_static_files(source: Path | None, folder: Path) -> None:
 
 
 def whole(tensor: Any) -> Any:
-    """All of a tensor of which processes may hold a part each; a collective call then."""
+    """All of a tensor whose parts processes may hold; a collective call then."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 

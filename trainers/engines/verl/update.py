@@ -70,7 +70,7 @@ class Update:
         return self._metrics
 
     def check_gap_in_update(self) -> None:
-        """Refuse the step of the optimiser that is about to be made, if it compared with what sampled."""
+        """Refuse the optimiser's next step, if it compared with the sampler."""
         if self._models.loss.comparing:
             self._check_gap()
 
@@ -168,7 +168,7 @@ class Update:
 
 
 def kl_to_reference(models: Models, arrays: BatchArrays) -> npt.NDArray[np.float64]:
-    """The KL of each response token, float64 (sum R,), from what sampled it to the reference; 0 where untrained.
+    """The KL of each response token, float64 (sum R,), from the sampler to the reference; 0 where untrained.
 
     The options must have a KL coefficient.
     """

@@ -1,4 +1,4 @@
-"""From groups to arrays: advantages, what is trained on, and its tokens, without a loop over tokens."""
+"""From groups to arrays: advantages, trained calls, and their tokens, without a loop over tokens."""
 
 from .arrays import LOSS_NORMALISATIONS, BatchArrays, LossNormalisation, build_arrays, token_weights, tokens_distinct
 from .exclusions import Exclusion, reasons_of

@@ -95,7 +95,7 @@ class BatchArrays:
 
 
 def build_arrays(selected: BatchRows) -> BatchArrays:
-    """Flat arrays of what :func:`select_rows` gave."""
+    """Flat arrays of the result of :func:`select_rows`."""
     rows = selected.rows
     prompt_lengths = np.fromiter((row.prompt_length for row in rows), np.int64, len(rows))
     lengths = np.fromiter((row.length for row in rows), np.int64, len(rows))

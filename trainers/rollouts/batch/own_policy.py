@@ -1,4 +1,4 @@
-"""The one rule of which calls' tokens a policy may be trained on: those that it sampled itself, and nobody else's."""
+"""The one rule for tokens that a policy may be trained on: it sampled them itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEMPERATURES_EQUAL = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnPolicy:
-    """What a policy's own calls are known by.
+    """The names that identify a policy's own calls.
 
     Attributes:
         name: what its versions are served under, before the ``@``.

@@ -100,12 +100,12 @@ def check_policies(policies: Mapping[str, AgentPolicy]) -> None:
 
 
 def trained(policies: Mapping[str, AgentPolicy]) -> dict[str, AgentPolicy]:
-    """Those that are trained, by name."""
+    """The trained policies, by name."""
     return {name: policy for name, policy in policies.items() if not policy.frozen}
 
 
 def check_agents(groups: Iterable[Group], policies: Mapping[str, AgentPolicy]) -> None:
-    """Refuse to train where a policy's agents are not among those that made calls.
+    """Refuse to train where a policy's agents are not among the agents that made calls.
 
     Nothing is refused where there is no call at all.
 
@@ -145,7 +145,7 @@ class PolicyGroups:
     owners: dict[tuple[str, str], list[str | Exclusion]]
 
     def account(self, parts: Mapping[str, BatchRows]) -> BatchRows:
-        """All rows of all policies, and what became of every call, each counted once.
+        """All rows of all policies, and the fate of every call, each counted once.
 
         Args:
             parts: the rows that were made of :attr:`groups`.

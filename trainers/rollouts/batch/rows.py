@@ -142,7 +142,7 @@ class BatchRows:
                 self.triplets_used[key] -= used
 
     def add_reasons(self, other: BatchRows) -> None:
-        """Take in what became of the calls of another batch, without its rows."""
+        """Take in the fates of another batch's calls, without its rows."""
         self.excluded += other.excluded
         for key, used in other.triplets_used.items():
             self.triplets_used[key] = self.triplets_used.get(key, 0) + used

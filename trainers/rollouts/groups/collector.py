@@ -54,12 +54,12 @@ class Group:
 
     @property
     def sampled(self) -> tuple[Trajectory, ...]:
-        """Those that can be trained on."""
+        """The trajectories that can be trained on."""
         return tuple(t for t in self.trajectories if t.mode is not RolloutMode.TEST)
 
     @property
     def asked(self) -> int:
-        """How many of those were asked for: more than there are, where the group was taken before all had come."""
+        """The number of requested rollouts: more than there are, where the group was taken before all had come."""
         size = max((t.group_size for t in self.trajectories), default=0)
         return max(len(self.sampled), size - (len(self.trajectories) - len(self.sampled)))
 
@@ -71,7 +71,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class SkippedGroups:
-    """The groups that were skipped since the last time, and what came of these and of earlier ones since then."""
+    """The groups that were skipped since the last time, and later records of these and of earlier ones."""
 
     names: list[str]
     came: list[Group]
@@ -143,11 +143,11 @@ class GroupCollector:
         return arrival
 
     def complete(self, of: Collection[str] | None = None) -> list[str]:
-        """Ids of the complete groups, in the order in which they became so, at most those named in ``of``."""
+        """Ids of the complete groups, in the order in which they became so, at most the ones named in ``of``."""
         return [group_id for group_id in self._complete if of is None or group_id in of]
 
     def missing(self, group_ids: Iterable[str]) -> dict[str, int]:
-        """Group id -> how many of its trajectories are here, for those that are not complete."""
+        """Group id -> how many of its trajectories are here, for incomplete groups."""
         return {
             group_id: len(self._pending[group_id].members) if group_id in self._pending else 0
             for group_id in group_ids
@@ -155,7 +155,7 @@ class GroupCollector:
         }
 
     def awaiting(self, group_ids: Iterable[str]) -> dict[str, int]:
-        """Group id -> how many of its trajectories lack a reward, for those that lack nothing else."""
+        """Group id -> how many of its trajectories lack a reward, for groups that lack nothing else."""
         pending = {group_id: self._pending[group_id] for group_id in group_ids if group_id in self._pending}
         return {
             group_id: len(group.awaiting)
@@ -190,7 +190,7 @@ class GroupCollector:
         self._complete.pop(group_id, None)
 
     def take_partial(self, group_id: str) -> Group:
-        """Remove a group with those of its members that are here; for the others it is skipped.
+        """Remove a group with its present members; for the others it is skipped.
 
         Raises:
             KeyError: none of it is here.
@@ -204,7 +204,8 @@ class GroupCollector:
         return group
 
     def take_skipped(self) -> SkippedGroups:
-        """Remove what there is of skipped groups, or came since the last call; it counts as consumed from now on."""
+        """Remove the records of skipped groups, also new ones since the last call; they count as consumed from now
+        on."""
         names, self._newly_skipped = self._newly_skipped, []
         arrived = sorted(self._settled.skipped.keys() & self._pending.keys(), key=natural_order)
         return SkippedGroups(sorted(names, key=natural_order), [self._take(name) for name in arrived])

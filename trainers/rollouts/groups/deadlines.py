@@ -42,7 +42,7 @@ class Deadlines:
         self._waits: dict[str, _Wait] = {}
 
     def asked(self, group_ids: Iterable[str], now_s: float, size: int = 0) -> None:
-        """Groups are asked for, or waited for; those that were before keep their time.
+        """Note that groups are requested, or waited for; earlier ones keep their time.
 
         Args:
             size: how many rollouts each has; 0: not known.
@@ -66,7 +66,7 @@ class Deadlines:
                 wait.since_s = now_s
 
     def overdue(self, group_ids: Iterable[str], now_s: float, limit_s: float | None = None) -> list[str]:
-        """Those of the groups whose time is over; ``limit_s``: a shorter time."""
+        """The groups whose time is over; ``limit_s``: a shorter time."""
         limit_s = self.limit_s if limit_s is None else min(limit_s, self.limit_s)
         return [name for name in group_ids if now_s - self._waits[name].since_s > limit_s]
 

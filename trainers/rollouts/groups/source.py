@@ -1,4 +1,4 @@
-"""Groups out of a log of trajectories: those that were asked for, as they become complete."""
+"""Groups out of a log of trajectories: the requested ones, as they become complete."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TrajectoryLog(Protocol):
         ...
 
     def poll(self, timeout_s: float) -> list[LoggedTrajectory]:
-        """Takes what has come; waits up to ``timeout_s`` seconds for a first record."""
+        """Takes records that have come; waits up to ``timeout_s`` seconds for a first one."""
         ...
 
     def whole(self, trajectory: Trajectory) -> Trajectory:
@@ -121,7 +121,7 @@ class LoggedGroups:
 
     @property
     def limit_s(self) -> float:
-        """After so many seconds without a trajectory, a group is given up."""
+        """Seconds without a trajectory after which a group is given up."""
         return self._deadlines.limit_s
 
     @property
@@ -167,8 +167,8 @@ class LoggedGroups:
         return self._groups(self._train, group_ids, least, wait_s)
 
     def next_groups(self, count: int) -> list[Group]:
-        """Take what has come, or wait a moment for it: the ``count`` groups that were complete first, whatever their
-        names; none while there are fewer."""
+        """Take new records, or wait a moment for them: the ``count`` groups that were complete first; none while there
+        are fewer."""
         if len(self._train.complete()) < count:
             self._receive()
             self._say_if_quiet(self._train.incomplete())
@@ -195,7 +195,7 @@ class LoggedGroups:
         return found
 
     def give_up(self, group_ids: Collection[str]) -> None:
-        """Wait no longer for these groups: what came of them, and still comes, is given by :meth:`take_skipped`."""
+        """Wait no longer for these groups: :meth:`take_skipped` gives their past and later records."""
         for group_id in group_ids:
             self._train.skip(group_id)
         self._deadlines.end(group_ids)
@@ -213,11 +213,11 @@ class LoggedGroups:
         return self._train.take_skipped()
 
     def low_water(self) -> dict[int, int]:
-        """Partition -> the offset below which nothing is needed any more, once what was returned is committed."""
+        """Partition -> the offset below which nothing is needed any more, once the returned groups are committed."""
         return self._validation.low_water(self._train.low_water(self._log.next_offsets))
 
     def metrics(self) -> dict[str, float]:
-        """Counts of what came so far, and of what was passed over."""
+        """Counts of records that came so far, and of records that were passed over."""
         metrics = {f"trajectories/{arrival.value}": float(n) for arrival, n in self._train.arrivals.items()}
         if self._log.undecodable:
             metrics["trajectories/undecodable"] = float(self._log.undecodable)

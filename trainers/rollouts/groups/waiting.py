@@ -1,4 +1,4 @@
-"""Words for a trainer that waits: for which groups, and what their rollouts do."""
+"""Words for a trainer that waits: the awaited groups, and the state of their rollouts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Patience:
 
 
 class RunsRollouts:
-    """Asks the view what the open rollouts of a run do.
+    """Reads the states of a run's open rollouts from the view.
 
     Args:
         settings: name the view.

@@ -1,4 +1,4 @@
-"""Checkpoint folders: written whole or not at all, under names that are used once; and what records call them."""
+"""Checkpoint folders: written whole or not at all, under names that are used once; and their names in records."""
 
 from .address import address_of, checkpoint_folder, existing_folder, folder_of, run_checkpoints
 from .digest import check_digest

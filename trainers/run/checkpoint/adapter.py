@@ -32,7 +32,7 @@ class AdapterShape:
 
     @property
     def scaling(self) -> float:
-        """The factor of what the matrices add."""
+        """The factor of the matrices' product."""
         return self.alpha / self.rank
 
 

@@ -24,7 +24,7 @@ def run_checkpoints(settings: Settings, run_id: str) -> CheckpointFolder:
 
 
 def address_of(settings: Settings, folder: Path) -> str:
-    """What records call a folder."""
+    """The name of a folder in records."""
     absolute = folder.absolute()
     root = _root(settings)
     return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else str(absolute)

@@ -39,8 +39,8 @@ def digest_of(folder: Path) -> str:
 
 
 def check_digest(folder: Path) -> None:
-    """Refuse a checkpoint, or an adapter within one, that is not what was written there; a name without a digest is
-    not checked.
+    """Refuse a checkpoint, or an adapter within one, that differs from the written one; a name without a digest is not
+    checked.
 
     Raises:
         TrainingError: it was replaced or damaged.

@@ -80,7 +80,8 @@ class CheckpointFolder:
         return sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
 
     def keep_only(self, kept: Iterable[Path]) -> list[Path]:
-        """Delete everything here but ``kept``: older checkpoints, and those of steps that were never committed.
+        """Delete everything here except ``kept``: older checkpoints, and checkpoints of steps that were never
+        committed.
 
         Returns:
             What was deleted.

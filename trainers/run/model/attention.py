@@ -9,7 +9,7 @@ _EAGER_ALONE = ("attn_logit_softcapping", "attn_logit_softcap")
 
 
 def attention_of(config: Any) -> str | None:
-    """``eager`` where ``sdpa`` would leave something out; ``None``: what transformers takes by itself.
+    """``eager`` where ``sdpa`` would leave something out; ``None``: transformers' own choice.
 
     By itself it takes ``sdpa`` where the model's class has that (attention sinks, for one, have not).
 

@@ -1,4 +1,4 @@
-"""What a model's chat template can say, tried before anything is trained."""
+"""Abilities of a model's chat template, tried before anything is trained."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def _packed(agent: Any, hooks: Sequence[Hook], tracer: Callable[[], OtelTracer] 
         raise TrainingError(
             f"the agent {agent!r}{' with its hooks' if hooks else ''}{' and its tracer' if tracer else ''} "
             f"cannot be handed to a Runner process: {error}.",
-            next_step="Create what cannot be copied (clients, locks, open files) within the agent, or run Runners "
-            "yourself and pass n_runners=0.",
+            next_step="Create objects that cannot be copied (clients, locks, open files) within the agent, or run "
+            "Runners yourself and pass n_runners=0.",
         ) from error
     return packed

@@ -41,7 +41,7 @@ COLUMNS = ("task", "input", "output", "score", "rollout_id")
 
 
 class Trackers:
-    """Tells trackers of the steps of one run while the block runs; at its end, of those that are left.
+    """Tells trackers of the steps of one run while the block runs; at its end, of the remaining ones.
 
     One that raises is named in the log, and told of the rest when the run is started again. One that hangs is left
     behind. Neither costs the training anything but a thread.

@@ -20,7 +20,7 @@ MLFLOW_NAME_MAX, MLFLOW_TAG_MAX, MLFLOW_BATCH_MAX = 250, 5000, 1000
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Some of what was generated: a table of texts.
+    """Some of the generated texts: a table.
 
     Attributes:
         kind: ``rollouts`` or ``validation``.
@@ -55,7 +55,7 @@ class Tracker(Protocol):
 
     @property
     def name(self) -> str:
-        """Names it among the trackers of a run, and what it has been told."""
+        """Names it and its past steps among the trackers of a run."""
         ...
 
     @property
@@ -64,7 +64,7 @@ class Tracker(Protocol):
         ...
 
     def open(self, run_id: str, made_with: Mapping[str, str], after_step: int) -> None:
-        """Begin, or go on with, a run of which all steps up to ``after_step`` have been logged."""
+        """Begin a run, or go on with one whose steps up to ``after_step`` have been logged."""
         ...
 
     def log(self, step: TrackedStep) -> None:
@@ -72,7 +72,7 @@ class Tracker(Protocol):
         ...
 
     def close(self) -> None:
-        """Write out what is left. It may be opened again."""
+        """Write out the rest. It may be opened again."""
         ...
 
 

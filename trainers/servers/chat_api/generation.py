@@ -1,4 +1,4 @@
-"""One sequence being generated: what is asked, what has come so far."""
+"""One sequence being generated: its request, and its tokens so far."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Generation:
 
     @property
     def ids(self) -> list[int]:
-        """The prompt's tokens and those of the answer."""
+        """The tokens of the prompt and of the answer."""
         return self.prompt_ids + self.token_ids
 
     @property

@@ -125,8 +125,8 @@ def parse_chat_request(body: object) -> ChatRequest:
     top_p = _number(values, "top_p", 1.0, 1e-6, 1.0)
     if top_p < 1.0 and temperature > 0.0 and _flag(values, "logprobs"):
         raise RequestError(
-            f"top_p={top_p} where log-probabilities are asked for: they would be those of the cut distribution, which "
-            "no update of the policy can reproduce; leave top_p out of calls that are trained on",
+            f"top_p={top_p} where log-probabilities are asked for: they would be of the cut distribution, which "
+            "no update can reproduce. Leave top_p out of calls that are trained on",
             parameter="top_p",
         )
     tokens_name = "max_completion_tokens" if values.get("max_completion_tokens") is not None else "max_tokens"

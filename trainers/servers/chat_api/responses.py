@@ -98,7 +98,7 @@ def usage_of(job: Job) -> dict[str, int]:
 
 
 def usage_chunk(head: AnswerHead, job: Job) -> dict[str, Any]:
-    """The piece after the last one, for those who asked for ``stream_options.include_usage``."""
+    """The piece after the last one, for clients that requested ``stream_options.include_usage``."""
     return head_of(head, "chat.completion.chunk") | {"choices": [], "usage": usage_of(job)}
 
 

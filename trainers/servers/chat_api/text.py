@@ -33,7 +33,7 @@ class TextStream:
         self._done_to = 0
 
     def take(self, token_ids: Sequence[int], *, last: bool = False) -> str:
-        """The text that ``token_ids`` (all so far) add to what was dispatched; ``last`` lets everything go."""
+        """The text that ``token_ids`` (all so far) add to the dispatched text; ``last`` lets everything go."""
         if self._done_to == len(token_ids):
             return ""
         before = self._decode(token_ids[self._context_from : self._done_to])
@@ -48,7 +48,7 @@ class TextStream:
 
 
 class StopWatcher:
-    """Looks for stop texts in what one generation says."""
+    """Looks for stop texts in the text of one generation."""
 
     def __init__(self, stops: tuple[str, ...], decode: Decode) -> None:
         self._stops = stops

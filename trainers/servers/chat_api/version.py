@@ -1,4 +1,4 @@
-"""A version of the policy, as whoever answers with it sees it."""
+"""A version of the policy, as an answering server sees it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOKEN_TEXTS_KEPT = 100_000
 
 
 class Tokens:
-    """A tokenizer, and what is asked of it again and again.
+    """A tokenizer, with its frequent results kept.
 
     Attributes:
         tokenizer: of transformers, with a chat template.
@@ -64,7 +64,7 @@ class PolicyVersion:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from all others."""
+        """The identity among all others."""
         return self.run_id, self.name
 
     @property

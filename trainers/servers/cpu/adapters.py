@@ -1,4 +1,4 @@
-"""Adapters (LoRA) on a model that is in memory once: what each adds to the model's layers.
+"""Adapters (LoRA) on a model that is in memory once: each adds its part to the model's layers.
 
 peft puts adapters into the model's modules, which the engine's thread computes with while another reads the next
 adapter. Here a model is prepared once, when it is loaded; an adapter is a table of matrices beside it.

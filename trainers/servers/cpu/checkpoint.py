@@ -45,7 +45,8 @@ def checkpoint_folder(url: str) -> Path:
 
 
 def preload() -> None:
-    """Import what loading and the first answer need: transformers takes seconds, which a server that waits has."""
+    """Import the libraries of loading and of the first answer: transformers takes seconds, which a waiting server
+    has."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
     del AutoModelForCausalLM, AutoTokenizer, DynamicCache  # resolving the lazy names is the import
@@ -120,8 +121,8 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def end_of_turn_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
-    """The tokens after which nothing more is generated: those of the folder's generation configuration (or, without
-    one, of its model's) and the tokenizer's.
+    """The tokens that end an answer: the tokenizer's and the folder's generation configuration's (or, without one, its
+    model's).
 
     Raises:
         TrainingError: the configuration cannot be read.
@@ -144,7 +145,8 @@ def end_of_turn_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
 
 
 def overwrite_weights(model: Any, folder: Path) -> None:
-    """Replace the weights of ``model`` by those in ``folder``, of the same architecture; far quicker than a new load.
+    """Replace the weights of ``model`` by the weights in ``folder``, of the same architecture; far quicker than a new
+    load.
 
     Raises:
         TrainingError: files are missing or damaged, or a tensor is missing, left over or of another shape. The model

@@ -1,4 +1,4 @@
-"""The thread that generates: takes waiting requests, batches them per version, answers those done."""
+"""The thread that generates: takes waiting requests, batches them per version, answers finished ones."""
 
 from __future__ import annotations
 

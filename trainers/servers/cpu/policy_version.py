@@ -92,7 +92,7 @@ class Versions:
         return not self._index and not self.is_catching_up
 
     def load_newest(self) -> None:
-        """Load what the last record announced, unless it is loaded. Failures are logged."""
+        """Load the version that the last record announced, unless it is loaded. Failures are logged."""
         with self._lock:
             newest = self._index.last()
         for announced in newest:
@@ -154,7 +154,7 @@ class Versions:
             return None
 
     def release(self, version: PolicyVersion) -> None:
-        """Let go what :meth:`acquire` gave; its weights may change from now on."""
+        """Let go of the version that :meth:`acquire` gave; its weights may change from now on."""
         with self._lock:
             version.users -= 1
             self._evict()

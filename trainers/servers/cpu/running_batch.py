@@ -51,7 +51,7 @@ class RunningBatch:
 
     @torch.inference_mode()
     def start(self) -> None:
-        """Read the prompts and what there is of the answers, equal ones once, and sample each row's next token."""
+        """Read the prompts and the answers so far, equal ones once, and sample each row's next token."""
         from transformers import DynamicCache
 
         device = self.version.model.device

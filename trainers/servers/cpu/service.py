@@ -64,7 +64,7 @@ class PolicyService:
         await asyncio.to_thread(self.engine.stop)
 
     async def submit(self, request: ChatRequest) -> Job:
-        """Queue a request's choices; wait on ``job.news`` for what becomes of them.
+        """Queue a request's choices; wait on ``job.news`` for their results.
 
         Raises:
             RequestError: unknown version (404 after a wait), prompt too long (400), too many are waiting (429).
@@ -255,7 +255,7 @@ def tokenize(request: ChatRequest, version: PolicyVersion) -> list[int]:
         if problem is not None:
             raise RequestError(
                 f"the model's chat template {problem}: take a model that was trained to call tools in that form "
-                "(Qwen2.5, Qwen3, Hermes), or put vLLM with this model's tool parser behind the proxy",
+                "(Qwen2.5, Qwen3, Hermes). Or put vLLM with this model's tool parser behind the proxy",
                 parameter="tools",
             )
     try:

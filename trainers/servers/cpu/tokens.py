@@ -16,7 +16,7 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 
 
 class TokensOfFolders:
-    """Reads the tokenizers of checkpoints; one whose files are equal to those of a tokenizer in use is that one."""
+    """Reads the tokenizers of checkpoints; equal files share the tokenizer in use."""
 
     def __init__(self) -> None:
         self._in_use: WeakValueDictionary[str, Tokens] = WeakValueDictionary()

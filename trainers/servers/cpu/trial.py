@@ -1,4 +1,4 @@
-"""Whether this server can generate with a model: sequences together give what each gives alone."""
+"""Whether this server can generate with a model: sequences together give the same as each alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The versions that were announced: which name means which version, of which run. Pure.
+"""The announced versions: the version and run that each name means. Pure.
 
 A run's versions are served under names that begin with the run's: ``digits@7``, ``digits/planner@7``. A name that two
 runs published means neither: each is asked for with its run before the name, ``digits/policy@7``.
@@ -36,7 +36,7 @@ class Announced:
 
     @property
     def key(self) -> Key:
-        """What tells it from all others."""
+        """The identity among all others."""
         return self.run_id, self.name
 
 

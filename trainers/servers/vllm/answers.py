@@ -122,14 +122,14 @@ class Answers:
         self._loop = asyncio.get_running_loop()
 
     async def stop(self) -> None:
-        """Give up what is under way."""
+        """Give up open answers."""
         self._loop = None
         for task in self._jobs:
             task.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
     async def submit(self, request: ChatRequest, body: dict[str, Any]) -> Job:
-        """Begin an answer; wait on ``job.news`` for what becomes of it.
+        """Begin an answer; wait on ``job.news`` for its result.
 
         Args:
             request: what is asked.
@@ -170,7 +170,7 @@ class Answers:
         self._in_loop(self._cut)
 
     def take_over(self, version: int) -> None:
-        """Count tokens from now on as those of another version. They are held back until :meth:`release`.
+        """Count tokens from now on as tokens of another version. They are held back until :meth:`release`.
 
         vLLM must be paused, and have answered another request since, so that its event loop has written to the
         connections whatever was sampled before the pause: it takes outputs from the engine in their order, and the end
@@ -190,7 +190,7 @@ class Answers:
         self._in_loop(count)
 
     def release(self) -> None:
-        """Let go of what is held back.
+        """Let go of the text that is held back.
 
         Raises:
             ServiceUnavailableError: the event loop does not come to it.

@@ -57,7 +57,7 @@ class VllmClient:
             ) from error
 
     def load_weights(self, folder: Path, version: int) -> None:
-        """Replace the weights by those of a folder of the same architecture, and forget what was computed with others.
+        """Replace the weights by the weights of a folder of the same architecture, and forget results of earlier ones.
 
         Raises:
             ServiceUnavailableError: it does not answer; it may have ended.

@@ -7,7 +7,7 @@ import threading
 
 
 class Gate:
-    """Calls enter in an event loop; another thread closes it, and waits until those inside have left."""
+    """Calls enter in an event loop; another thread closes it, and waits until the calls inside have left."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
@@ -22,7 +22,7 @@ class Gate:
 
     @property
     def is_closed(self) -> bool:
-        """Whether those who come have to wait."""
+        """Whether new calls have to wait."""
         return self._closed > 0
 
     async def enter(self) -> None:
@@ -58,7 +58,7 @@ class Gate:
             return self._change.wait_for(lambda: self._inside == 0, timeout_s)
 
     def open(self) -> None:
-        """Let those in who wait."""
+        """Let waiting calls in."""
         with self._change:
             self._closed -= 1
             if not self._closed:

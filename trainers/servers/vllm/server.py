@@ -1,4 +1,4 @@
-"""One vLLM and which version it serves: the exchange of weights, and what becomes of it where something fails."""
+"""One vLLM and the version it serves: the exchange of weights, and its state where something fails."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class UnderWay(Protocol):
         ...
 
     def take_over(self, version: int) -> None:
-        """Count and hold back what comes from now on as another version's."""
+        """Count and hold back text from now on as another version's."""
         ...
 
     def release(self) -> None:
-        """Let go of what was held back."""
+        """Let go of the text that was held back."""
         ...
 
 
@@ -171,7 +171,7 @@ class VllmServer:
                 self._exchange(new)
 
     def served(self, name: str) -> tuple[Served, str]:
-        """The version that answers calls of that name, and what vLLM calls it. There must be one."""
+        """The version that answers calls of that name, and its name at vLLM. There must be one."""
         served = self.adapters.get(name) or self.current
         assert served is not None, "a version is known"  # noqa: S101  # callers wait for the first one
         self._has_answered = True

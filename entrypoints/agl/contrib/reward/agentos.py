@@ -18,7 +18,7 @@ def _of_success(rollout: Any) -> float:
 
 
 class PolicyReward:
-    """The reward of a governed rollout (what ``AgentOSRunner.step`` gives): its base and the price of each violation.
+    """The reward of a governed rollout (from ``AgentOSRunner.step``): its base and the price of each violation.
 
     Args:
         kernel: the kernel whose violations these are.

@@ -1,0 +1,71 @@
+"""Our commands as Markdown: ``python -m lightstream.cli.document > docs/command-line.md``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+import typer
+
+from .app import PROGRAM, app
+
+HEAD = """<!-- Written by `make docs`. -->
+
+# Command line
+
+`lightstream --help` and `lightstream COMMAND --help` show the same. Settings are environment variables:
+[settings](settings.md).
+"""
+
+
+def commands_as_markdown() -> str:
+    """Return every command with its help, arguments and options."""
+    return HEAD + "".join(_section(name, command) for name, command in commands(typer.main.get_command(app), PROGRAM))
+
+
+def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the commands below one, with their whole names; hidden ones are left out."""
+    subs: Mapping[str, Any] = getattr(command, "commands", {})
+    for sub_name, sub in subs.items():
+        if not sub.hidden:
+            yield f"{name} {sub_name}", sub
+            yield from commands(sub, f"{name} {sub_name}")
+
+
+def _section(name: str, command: Any) -> str:
+    level = "#" * name.count(" ")
+    text = _escaped(command.help or "")
+    rows = "".join(_row(parameter) for parameter in command.params if not parameter.hidden)
+    table = f"\n| argument or option | default | |\n|---|---|---|\n{rows}" if rows else ""
+    return f"\n#{level} {name}\n\n{text}\n{table}"
+
+
+def _row(parameter: Any) -> str:
+    is_argument = parameter.param_type_name == "argument"
+    names = [parameter.name.upper()] if is_argument else [*parameter.opts, *parameter.secondary_opts]
+    shown = ", ".join(f"`{name}`" for name in names)
+    return f"| {shown} | {_default(parameter)} | {_escaped(parameter.help or '')} |\n"
+
+
+def _default(parameter: Any) -> str:
+    value: object = parameter.default
+    if parameter.required:
+        return "(required)"
+    if callable(value) or value in (None, "", False, [], (), sys.executable):  # the last is another on each machine
+        return ""
+    if value is True:
+        return f"`{parameter.opts[0]}`"
+    return f"`{value.value if isinstance(value, Enum) else value}`"
+
+
+def _escaped(text: str) -> str:
+    """Help in Markdown: outside of code, angle brackets and stars are themselves."""
+    parts = re.split(r"(`[^`]*`)", text.replace("|", chr(92) + "|").replace("\b", ""))
+    return "".join(part if part.startswith("`") else re.sub(r"([<*])", r"\\\1", part) for part in parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(commands_as_markdown())
