@@ -16,10 +16,12 @@
 -- $task: only those of this task, the hash (MD5) of its input.
 -- $sort: by `reward`, `seconds`, `calls`, `attempts` or `enqueued`, the highest first; with `-` before it the lowest.
 -- $sort_key: with `nanos` and `id`, only those that come after the row with these.
--- $answers: any value, for the last answer of each (`response_json`).
+-- $answers: any value, for the last answer of each, its text (`answer`) and `tool_calls`.
+-- $whole: any value, for whole inputs and answers; else `input_json` has at most 400 characters and `answer` 2,000, then `…`.
 -- $limit = 100: how many rows.
 WITH page AS (
-    SELECT rollout_id, run_id, mode, status, group_id, attempt_count, left(input_json, 400) AS input_json, md5(input_json) AS task,
+    SELECT rollout_id, run_id, mode, status, group_id, attempt_count,
+        if($whole::VARCHAR IS NULL AND length(input_json) > 400, concat(left(input_json, 399), '…'), input_json) AS input_json, md5(input_json) AS task,
         enqueued_unix_nano, seconds
         , coalesce(CASE  -- where $sort is given
             ltrim($sort, '-') WHEN 'reward' THEN reward WHEN 'seconds' THEN seconds WHEN 'calls' THEN call_count  -- where $sort is given
@@ -69,7 +71,8 @@ WITH page AS (
 SELECT
     page.* REPLACE (page.enqueued_unix_nano::VARCHAR AS enqueued_unix_nano), made.reward, made.call_count,
     used.step, why.reason_code
-    , said.response_json  -- where $answers is given
+    , if($whole::VARCHAR IS NULL AND length(said.answer) > 2000, concat(left(said.answer, 1999), '…'), said.answer) AS answer  -- where $answers is given
+    , if($whole::VARCHAR IS NULL, left(said.tool_calls, 2000), said.tool_calls) AS tool_calls  -- where $answers is given
 FROM page
 LEFT JOIN (
     SELECT rollout_id, any_value(reward) AS reward, any_value(call_count) AS call_count
@@ -87,9 +90,22 @@ LEFT JOIN (
     SELECT rollout_id, reason_code FROM reason_codes WHERE rollout_id IN (SELECT rollout_id FROM page)
 ) AS why USING (rollout_id)
 LEFT JOIN (  -- where $answers is given
-    SELECT rollout_id, left(arg_max(llm_response_json, (start_unix_nano, log_offset)), 2000) AS response_json  -- where $answers is given
-    FROM spans_raw WHERE $answers IS NOT NULL AND llm_choice_index IS NOT NULL  -- where $answers is given
-        AND rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id  -- where $answers is given
+    SELECT rollout_id, said ->> '$.tool_calls' AS tool_calls, CASE  -- where $answers is given
+        WHEN json_type(said) <> 'OBJECT' THEN said ->> '$'  -- where $answers is given
+        WHEN json_type(said -> '$.content') = 'VARCHAR' THEN said ->> '$.content'  -- where $answers is given
+        WHEN len(said ->> '$.content[*].text') > 0 THEN list_aggregate(said ->> '$.content[*].text', 'string_agg', chr(10))  -- where $answers is given
+        WHEN (said ->> '$.content') IS NOT NULL THEN said ->> '$.content'  -- where $answers is given
+        WHEN tool_calls IS NULL AND list_filter(json_keys(said), lambda one: one NOT IN ('role', 'content')) <> [] THEN said ->> '$'  -- where $answers is given
+        ELSE ''  -- where $answers is given
+    END AS answer  -- where $answers is given
+    FROM (  -- where $answers is given
+        SELECT rollout_id, if(json_valid(response_json), response_json::JSON, to_json(response_json)) AS said  -- where $answers is given
+        FROM (  -- where $answers is given
+            SELECT rollout_id, arg_max(llm_response_json, (start_unix_nano, log_offset)) AS response_json  -- where $answers is given
+            FROM spans_raw WHERE $answers IS NOT NULL AND llm_choice_index IS NOT NULL  -- where $answers is given
+                AND rollout_id IN (SELECT rollout_id FROM page) GROUP BY rollout_id  -- where $answers is given
+        )  -- where $answers is given
+    )  -- where $answers is given
 ) AS said USING (rollout_id)  -- where $answers is given
 ORDER BY
     page.sort_key DESC,  -- where $sort is given

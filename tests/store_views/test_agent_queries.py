@@ -191,6 +191,39 @@ def test_rollouts_are_narrowed_by_reward_tool_error_and_task(tools: LogFile) -> 
     assert [one["rollout_id"] for one in ask(tools, "task", task=row["task"])] == ["r2"]
 
 
+LONG = {"role": "assistant", "content": [{"type": "text", "text": "a" * 3_000}, {"type": "text", "text": "end"}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "tools"),
+    [
+        (ANSWER, "Two.", None),
+        (USED, "", USED["tool_calls"]),
+        (LONG, "a" * 3_000 + "\nend", None),
+        ({"role": "assistant", "content": "So:", "tool_calls": USED["tool_calls"]}, "So:", USED["tool_calls"]),
+        (
+            {"role": "assistant", "content": None, "refusal": "No."},
+            '{"role":"assistant","content":null,"refusal":"No."}',
+            None,
+        ),
+        ("text", "text", None),
+        (7, "7", None),
+    ],
+)
+def test_a_list_of_rollouts_says_that_it_cuts_and_gives_all_when_asked(
+    log: LogFile, answer: Any, text: str, tools: Any
+) -> None:
+    task = json.dumps({"question": "q" * 1_000})
+    log.write(state("c", run_id="r", input_json=task))
+    log.write_and_assemble(opened("c", run_id="r"), call(1, [USER], answer), closed("c"))
+    (whole,) = ask(log, "rollouts", run="r", answers="1", whole="1")
+    assert (whole["input_json"], whole["answer"]) == (task, text)
+    assert json.loads(whole["tool_calls"] or "null") == tools
+    (cut,) = ask(log, "rollouts", run="r", answers="1")
+    assert cut["input_json"] == task[:399] + "…"
+    assert cut["answer"] == (text if len(text) <= 2_000 else "a" * 1_999 + "…")
+
+
 def test_rewards_are_counted_by_range(tools: LogFile) -> None:
     rows = ask(tools, "reward-histogram", run="r")
     assert [(row["bin"], row["low"], row["high"], row["count"]) for row in rows] == [

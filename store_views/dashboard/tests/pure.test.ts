@@ -11,7 +11,7 @@ import { comparedAs, runsOf } from "../src/pages/compared.ts";
 import { toCsv, toJsonLines } from "../src/pages/exporting.ts";
 import { healthAlarms, measuresOf, median } from "../src/pages/health.ts";
 import { found, placeSpans, ruler, spanKey, unfolded } from "../src/pages/spanTree.ts";
-import { answerText, firstDifference, givenLine, turnsOf } from "../src/pages/turns.ts";
+import { answerLines, answerText, firstDifference, givenLine, turnsOf } from "../src/pages/turns.ts";
 
 function message(span: string, place: number, role: string, text: string, more: Partial<MessageRow> = {}): MessageRow {
   const training = { call_index: 0, reward: null, policy_version: 3, sampled: 2, response_tokens: 2 };
@@ -77,6 +77,8 @@ test("answers and arguments are told in a line", () => {
   assert.equal(answerText('{"role": "assistant", "content": "x"}'), "x");
   assert.equal(answerText(`{"role": "assistant", "content": null, "tool_calls": ${CALL}}`), 'add({"a": 1})');
   assert.equal(answerText("no JSON"), "no JSON");
+  assert.equal(answerLines("So:", CALL), 'So:\nadd({"a": 1})');
+  assert.equal(answerLines(null, undefined), "");
   assert.equal(answerText(null), "");
   assert.equal(givenLine('{"a": 1, "b": "x"}'), "a: 1, b: x");
   assert.equal(givenLine("text"), "text");
@@ -177,8 +179,8 @@ test("files have every column, and quote what needs it", () => {
     { id: "a", text: 'x, "y"\n' },
     { id: "b", more: null },
   ];
-  assert.equal(toCsv(rows), 'id,text,more\r\na,"x, ""y""\n",\r\nb,,\r\n');
-  assert.equal(toJsonLines(rows).trimEnd().split("\n").length, 2);
+  assert.equal(toCsv(rows).join(""), 'id,text,more\r\na,"x, ""y""\n",\r\nb,,\r\n');
+  assert.deepEqual(toJsonLines(rows), ['{"id":"a","text":"x, \\"y\\"\\n"}\n', '{"id":"b","more":null}\n']);
 });
 
 test("the runs of an address come back, whatever they are called", () => {
@@ -190,4 +192,12 @@ test("figures, shares, times and tasks as people read them", () => {
   assert.deepEqual([percent(0, 0), percent(1, 1000), percent(999, 1000), percent(1, 2)], ["–", "< 1 %", "> 99 %", "50 %"]);
   assert.deepEqual([duration(0.00002), duration(0.5), duration(90), duration(7200)], ["20 µs", "500 ms", "1 min 30 s", "2 h 0 min"]);
   assert.deepEqual([taskLine('{"question": "Q"}'), taskLine('"x"'), taskLine("{")], ["Q", "x", "{"]);
+});
+
+test("a task that is cut is told as far as it goes", () => {
+  const task = JSON.stringify({ level: { hard: true }, question: `Is "a" \\ or é?\n${"x".repeat(50)}` });
+  for (let end = task.indexOf("Is") + 2; end < task.length; end += 1)
+    for (const mark of ["", "…"]) assert.match(taskLine(task.slice(0, end) + mark), /^Is/, `cut at ${end}`);
+  assert.equal(taskLine('"a long te…'), "a long te…");
+  assert.equal(taskLine('{"answer": "a long te'), '{"answer": "a long te');
 });

@@ -2,7 +2,7 @@
 
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 
-import { ask, getJson, type Parameters } from "./request";
+import { ask, askPage, getJson, type Parameters } from "./request";
 import { LIVE_MS } from "./runs";
 
 export const PAGE_ROWS = 100;
@@ -44,8 +44,9 @@ export interface RolloutRow {
   reason_code: string | null;
   /** Where they are sorted. */
   sort_key?: number | null;
-  /** Where answers are asked for. */
-  response_json?: string | null;
+  /** Where answers are asked for: the text of the last, and its tool calls as JSON. */
+  answer?: string | null;
+  tool_calls?: string | null;
 }
 
 interface Cursor {
@@ -81,14 +82,18 @@ export const rolloutsQuery = (filters: RolloutFilters) =>
 
 const EXPORTED_AT_ONCE = 5_000;
 
-/** All that the filters let through, with the last answers. */
+/** All that the filters let through, with whole inputs and last answers. */
 export async function allRollouts(filters: RolloutFilters): Promise<RolloutRow[]> {
   const rows: RolloutRow[] = [];
   let cursor: Cursor | null = null;
   do {
-    const page: RolloutRow[] = await (ask(":rollouts", given({ ...filters, answers: "1" }, cursor, EXPORTED_AT_ONCE)) as Promise<RolloutRow[]>);
-    rows.push(...page);
-    cursor = after(page, EXPORTED_AT_ONCE);
+    const asked = { ...given({ ...filters, answers: "1" }, cursor, EXPORTED_AT_ONCE), whole: "1" };
+    const page = (await askPage(":rollouts", asked)) as { rows: RolloutRow[]; truncated: boolean };
+    if (page.truncated && page.rows.length === 0)
+      throw new Error("An input or an answer is larger than the view's limit of one reply. Ask for it with `lightstream sql`.");
+    rows.push(...page.rows);
+    // Where texts are long, the view answers with fewer rows than there are.
+    cursor = after(page.rows, page.truncated ? page.rows.length : EXPORTED_AT_ONCE);
   } while (cursor);
   return rows;
 }

@@ -272,7 +272,8 @@ export interface Rows {
     call_count: number | null;
     step: number | null;
     reason_code: string | null;
-    response_json: string | null;
+    answer: string | null;
+    tool_calls: string | null;
   };
   "rows-by-run": {
     run_id: string | null;

@@ -2,11 +2,11 @@
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** RFC 4180: fields with a comma, a quote or a line end in quotes. */
-export function toCsv(rows: readonly Row[]): string {
+/** The lines of RFC 4180: fields with a comma, a quote or a line end in quotes. A browser holds no text of all of them. */
+export function toCsv(rows: readonly Row[]): string[] {
   const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))];
   const lines = [columns, ...rows.map((row) => columns.map((name) => row[name]))];
-  return lines.map((fields) => `${fields.map(csvField).join(",")}\r\n`).join("");
+  return lines.map((fields) => `${fields.map(csvField).join(",")}\r\n`);
 }
 
 function csvField(value: unknown): string {
@@ -14,13 +14,13 @@ function csvField(value: unknown): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-export function toJsonLines(rows: readonly Row[]): string {
-  return rows.map((row) => `${JSON.stringify(row)}\n`).join("");
+export function toJsonLines(rows: readonly Row[]): string[] {
+  return rows.map((row) => `${JSON.stringify(row)}\n`);
 }
 
-export function saveFile(name: string, type: string, text: string): void {
+export function saveFile(name: string, type: string, lines: string[]): void {
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.href = URL.createObjectURL(new Blob(lines, { type }));
   link.download = name;
   link.click();
   window.setTimeout(() => URL.revokeObjectURL(link.href), 60_000);

@@ -114,11 +114,16 @@ export function answerText(json: string | null): string {
     ? content.map((part: { text?: unknown } | null) => (typeof part?.text === "string" ? part.text : JSON.stringify(part)))
     : [];
   const text = typeof content === "string" ? content : parts.join("\n");
-  const tools = toolsOf(parsed.tool_calls ? JSON.stringify(parsed.tool_calls) : null).map(([, use]) => `${use.name}(${use.given})`);
   return (
-    [text, ...tools].filter(Boolean).join("\n") ||
+    answerLines(text, parsed.tool_calls ? JSON.stringify(parsed.tool_calls) : null) ||
     (content == null && !parsed.tool_calls && Object.keys(parsed).some((key) => key !== "role" && key !== "content") ? json : "")
   );
+}
+
+/** An answer whose text and tool calls, as JSON, are known apart. */
+export function answerLines(text: string | null | undefined, toolCalls: string | null | undefined): string {
+  const tools = toolsOf(toolCalls ?? null).map(([, use]) => `${use.name}(${use.given})`);
+  return [text, ...tools].filter(Boolean).join("\n");
 }
 
 /** Place of the first turn in which two conversations differ, by role, text and tools; undefined where they are alike. */
