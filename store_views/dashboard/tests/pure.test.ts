@@ -183,6 +183,16 @@ test("files have every column, and quote what needs it", () => {
   assert.deepEqual(toJsonLines(rows), ['{"id":"a","text":"x, \\"y\\"\\n"}\n', '{"id":"b","more":null}\n']);
 });
 
+test("no field of a file is a formula, and numbers stay numbers", () => {
+  const field = (value: unknown) => toCsv([{ value }]).at(1)?.replace(/\r\n$/, "");
+  for (const text of ["=1+1", "+1", "-1+1", "-", "@SUM(A1)", "\uFF1D1", "-1 or less", "--1"]) assert.equal(field(text), `'${text}`);
+  assert.equal(field("\tx"), "'\tx");
+  assert.equal(field('\r=HYPERLINK("x")'), `"'\r=HYPERLINK(""x"")"`);
+  for (const number of [-1, -0.5, -1e-300, "-1", "-0.25", "-1e-300", "-12345678901234567890", "-inf"]) assert.equal(field(number), String(number));
+  assert.equal(field("a=1"), "a=1");
+  assert.equal(toCsv([{ "=1+1": "" }])[0], "'=1+1\r\n");
+});
+
 test("the runs of an address come back, whatever they are called", () => {
   for (const runs of [[], ["a"], ["a", "b"], ['["a"]'], ["[", "b"]]) assert.deepEqual(runsOf(comparedAs(runs)), runs);
 });
