@@ -12,7 +12,7 @@ from tests.store_views.log_file import LogFile
 from tests.store_views.test_accounting import state
 from tests.store_views.test_queries import ask
 from tests.store_views.test_why_not_trained import training_step
-from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span, reward_span
+from tests.stream_processors.assembly.build import closed, framework_span, opened, proxy_span, reward_span, span_id
 
 USER = {"role": "user", "content": "What?"}
 USED = {
@@ -25,9 +25,14 @@ ANSWER = {"role": "assistant", "content": "Two."}
 TOOL = {"openinference.span.kind": "TOOL", "tool.name": "add"}
 
 
-def call(number: int, messages: list[Any], answer: Any, **more: Any) -> Any:
-    request = json.dumps({"model": "m", "messages": messages} | more)
-    return proxy_span(number, rollout_id="c", request_json=request, response_json=json.dumps(answer))
+def call(
+    number: int, messages: list[Any], answer: Any, *, attempt: int = 1, parent: int | None = None, **more: Any
+) -> Any:
+    texts: dict[str, Any] = {
+        "request_json": json.dumps({"model": "m", "messages": messages} | more),
+        "response_json": json.dumps(answer),
+    }
+    return proxy_span(number, rollout_id="c", attempt=attempt, parent=parent, **texts)
 
 
 @pytest.fixture
@@ -63,6 +68,81 @@ def test_a_conversation_has_each_message_once(talk: LogFile) -> None:
         (1, 2, 2),
         (2, 2, 2),
     ]
+
+
+def test_agents_that_take_turns_each_go_on_with_their_own_messages(log: LogFile) -> None:
+    other = {"role": "user", "content": "Write."}
+    log.write(state("c", run_id="r"))
+    log.write_and_assemble(
+        opened("c", run_id="r"),
+        framework_span(91, {"gen_ai.agent.name": "plan"}, rollout_id="c"),
+        framework_span(92, {"gen_ai.agent.name": "write"}, rollout_id="c"),
+        call(1, [USER], USED, parent=91),
+        call(2, [USER], ANSWER, parent=92),
+        call(3, [USER, USED, RESULT], ANSWER, parent=91),
+        call(4, [other], ANSWER, parent=92),
+        call(5, [USER, ANSWER, other], ANSWER, parent=92),
+        closed("c"),
+    )
+    rows = ask(log, "conversation", rollout="c")
+    assert [(row["agent_name"], row["role"], row["text"]) for row in rows] == [
+        ("plan", "user", "What?"),
+        ("plan", "answer", ""),
+        ("write", "user", "What?"),
+        ("write", "answer", "Two."),
+        ("plan", "assistant", ""),
+        ("plan", "tool", "2"),
+        ("plan", "answer", "Two."),
+        ("write", "user", "Write."),
+        ("write", "answer", "Two."),
+        ("write", "assistant", "Two."),
+        ("write", "user", "Write."),
+        ("write", "answer", "Two."),
+    ]
+    continued = {row["span_id"]: (row["continues"], row["continued_span_id"]) for row in rows}
+    one, two, three, four, five = map(span_id, range(1, 6))
+    assert continued == {
+        one: (True, None),
+        two: (True, None),
+        three: (True, one),
+        four: (False, None),
+        five: (True, two),
+    }
+
+
+def test_calls_without_an_agents_name_go_on_with_the_longest_that_they_begin_with(log: LogFile) -> None:
+    more = [USER, ANSWER, {"role": "user", "content": "And?"}]
+    log.write(state("c", run_id="r"))
+    log.write_and_assemble(
+        opened("c", run_id="r"),
+        call(1, [USER], ANSWER),
+        call(2, more, ANSWER),
+        call(3, [USER], ANSWER, instructions="Be brief."),
+        call(4, [*more, ANSWER], ANSWER),
+        call(5, more[:2], ANSWER),
+        call(6, more, ANSWER),
+        closed("c"),
+    )
+    rows = ask(log, "conversation", rollout="c")
+    one, two = span_id(1), span_id(2)
+    assert {row["span_id"]: row["continued_span_id"] for row in rows} == {
+        one: None,
+        two: one,
+        span_id(3): None,
+        span_id(4): two,
+        span_id(5): one,
+        span_id(6): two,
+    }
+    assert [row["role"] for row in rows if row["span_id"] == span_id(6)] == ["answer"], "the same messages again"
+
+
+def test_a_conversation_says_how_much_of_it_is_left_out(log: LogFile) -> None:
+    log.write(state("c", run_id="r"))
+    many = [{"role": "user", "content": str(number)} for number in range(5_010)]
+    log.write_and_assemble(opened("c", run_id="r"), call(1, many, ANSWER), closed("c"))
+    rows = ask(log, "conversation", rollout="c")
+    assert [row["text"] for row in rows] == [str(number) for number in range(5_000)]
+    assert {row["left_out"] for row in rows} == {11}
 
 
 def test_of_one_call_all_of_its_messages_are_given(talk: LogFile) -> None:

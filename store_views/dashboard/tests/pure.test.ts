@@ -16,7 +16,7 @@ import { answerLines, answerText, firstDifference, givenLine, turnsOf } from "..
 function message(span: string, place: number, role: string, text: string, more: Partial<MessageRow> = {}): MessageRow {
   const training = { call_index: 0, reward: null, policy_version: 3, sampled: 2, response_tokens: 2 };
   const said = { text, characters: text.length, reasoning: null, tool_calls: null, tool_call_id: null };
-  return { span_id: span, agent_name: "", continues: true, error: null, place, role, ...training, ...said, ...more };
+  return { span_id: span, agent_name: "", continues: true, continued_span_id: null, left_out: 0, error: null, place, role, ...training, ...said, ...more };
 }
 
 const CALL = JSON.stringify([{ id: "t1", type: "function", function: { name: "add", arguments: '{"a": 1}' } }]);
@@ -25,9 +25,9 @@ test("calls become one conversation: each message once, results with the tools' 
   const turns = turnsOf([
     message("1", 1, "user", "What?"),
     message("1", 9, "answer", "", { tool_calls: CALL }),
-    message("2", 2, "assistant", "", { tool_calls: CALL }), // what the model said before
-    message("2", 3, "tool", "2", { tool_call_id: "t1" }),
-    message("2", 9, "answer", "Two."),
+    message("2", 2, "assistant", "", { tool_calls: CALL, continued_span_id: "1" }), // what the model said before
+    message("2", 3, "tool", "2", { tool_call_id: "t1", continued_span_id: "1" }),
+    message("2", 9, "answer", "Two.", { continued_span_id: "1" }),
   ]);
   assert.deepEqual(
     turns.map((turn) => [turn.role, turn.text, turn.tools]),
@@ -40,6 +40,25 @@ test("calls become one conversation: each message once, results with the tools' 
   assert.deepEqual(
     turns.map((turn) => turn.call?.span_id),
     [undefined, "1", "2"],
+  );
+});
+
+test("agents that speak by turns keep their tools and answers apart", () => {
+  const of = (agent_name: string, continued_span_id: string | null = null) => ({ agent_name, continued_span_id });
+  const turns = turnsOf([
+    message("1", 9, "answer", "", { ...of("plan"), tool_calls: CALL }),
+    message("2", 9, "answer", "", { ...of("write"), tool_calls: CALL }),
+    message("3", 2, "assistant", "", { ...of("plan", "1"), tool_calls: CALL }),
+    message("3", 3, "tool", "for plan", { ...of("plan", "1"), tool_call_id: "t1" }),
+    message("4", 2, "assistant", "", { ...of("write", "2"), tool_calls: CALL }),
+    message("4", 3, "tool", "for write", { ...of("write", "2"), tool_call_id: "t1" }),
+  ]);
+  assert.deepEqual(
+    turns.map((turn) => [turn.agent, turn.tools.map((use) => use.result)]),
+    [
+      ["plan", ["for plan"]],
+      ["write", ["for write"]],
+    ],
   );
 });
 

@@ -331,7 +331,10 @@ export const rolloutFiguresQuery = (rollout: string) =>
 export interface MessageRow {
   span_id: string;
   agent_name: string;
+  /** False where the agent's messages begin with those of no earlier call. */
   continues: boolean;
+  /** The earlier call whose messages this one begins with, and goes on from. */
+  continued_span_id: string | null;
   error: string | null;
   call_index: number | null;
   reward: number | null;
@@ -345,6 +348,8 @@ export interface MessageRow {
   reasoning: string | null;
   tool_calls: string | null;
   tool_call_id: string | null;
+  /** Messages beyond the last that is given. */
+  left_out: number;
 }
 
 export const conversationQuery = (rollout: string, span: string | null = null) =>

@@ -40,6 +40,7 @@ export interface Rows {
     span_id: string | null;
     agent_name: string | null;
     continues: boolean | null;
+    continued_span_id: string | null;
     error: string | null;
     call_index: number | null;
     reward: number | null;
@@ -53,6 +54,7 @@ export interface Rows {
     reasoning: string | null;
     tool_calls: string | null;
     tool_call_id: string | null;
+    left_out: number | null;
   };
   "cost-by-model": {
     run_id: string | null;

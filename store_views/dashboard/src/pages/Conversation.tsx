@@ -32,16 +32,42 @@ export function Conversation({ rollout }: { rollout: string }) {
       }
     >
       <Show query={query}>
-        {() => (turns.length === 0 ? <Message title="No message of an LLM call was recorded." /> : <Turns turns={turns} rollout={rollout} />)}
+        {(rows) =>
+          turns.length === 0 ? (
+            <Message title="No message of an LLM call was recorded." />
+          ) : (
+            <>
+              <LeftOut rows={rows} />
+              <Turns turns={turns} rollout={rollout} />
+            </>
+          )
+        }
       </Show>
     </Panel>
   );
 }
 
+/** What a conversation lacks that is longer than an answer may be. */
+export function LeftOut({ rows }: { rows: readonly MessageRow[] }) {
+  const more = rows[0]?.left_out ?? 0;
+  return more > 0 ? (
+    <Message title={`The first ${plural(rows.length, "message")}, and not the ${count(more)} after them.`}>Open a later call under Spans for its own.</Message>
+  ) : null;
+}
+
 /** All that was sent in one call, and its answer. */
 export function CallMessages({ rollout, span }: { rollout: string; span: string }) {
   const query = useQuery(conversationQuery(rollout, span));
-  return <Show query={query}>{(rows) => <Turns turns={turnsOf(rows)} rollout={rollout} />}</Show>;
+  return (
+    <Show query={query}>
+      {(rows) => (
+        <>
+          <LeftOut rows={rows} />
+          <Turns turns={turnsOf(rows)} rollout={rollout} />
+        </>
+      )}
+    </Show>
+  );
 }
 
 interface TurnsProps {

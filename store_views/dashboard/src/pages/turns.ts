@@ -29,7 +29,6 @@ const RESULTS = new Set(["tool", "function", "function_call_output"]);
 export function turnsOf(rows: readonly MessageRow[]): Turn[] {
   const turns: Turn[] = [];
   const open = new Map<string, ToolUse>();
-  const called = new Map<string, string>();
   let span = "";
   let isEcho = false;
   for (const row of rows) {
@@ -37,20 +36,19 @@ export function turnsOf(rows: readonly MessageRow[]): Turn[] {
     if (isFirst) {
       span = row.span_id;
       // What the model said before comes again as the first message of the next call.
-      isEcho = row.continues && called.has(row.agent_name) && called.get(row.agent_name) !== row.span_id;
-      called.set(row.agent_name, row.span_id);
+      isEcho = row.continued_span_id !== null;
     }
     const restarts = isFirst && !row.continues;
     const role = row.role ?? "";
     if (isEcho && BY_MODEL.has(role)) continue;
     isEcho = false;
-    const result = RESULTS.has(role) ? open.get(row.tool_call_id ?? "") : undefined;
+    const result = RESULTS.has(role) ? open.get(`${row.agent_name} ${row.tool_call_id ?? ""}`) : undefined;
     if (result && result.result === undefined) {
       result.result = row.text ?? "";
       continue;
     }
     const tools = toolsOf(row.tool_calls);
-    for (const [id, use] of tools) if (id) open.set(id, use);
+    for (const [id, use] of tools) if (id) open.set(`${row.agent_name} ${id}`, use);
     turns.push({
       key: `${row.span_id} ${row.place ?? 0}`,
       role: role === "answer" ? "assistant" : role || "call",
