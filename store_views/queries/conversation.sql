@@ -1,4 +1,4 @@
--- The LLM calls of a rollout as one conversation: of each call only the messages that the longest earlier call of the same
+-- The LLM calls of a rollout as one conversation, one attempt after the other: of each call only the messages that the longest earlier call of the same
 -- agent, with which it begins, did not have, and the answer (role `answer`). Of a text of more than 20,000 characters the begin
 -- and the end are given. `continued_span_id` is that earlier call; `continues` is false where an agent's later call begins with
 -- none. At most 5,000 messages are given; `left_out` is how many more there are.
@@ -76,12 +76,12 @@ WITH call AS (
         END AS text
     FROM turn
 ), made AS (
-    SELECT span_id, any_value(call_index) AS call_index, any_value(reward) AS reward,
+    SELECT attempt_id, span_id, any_value(call_index) AS call_index, any_value(reward) AS reward,
         any_value(policy_version) AS policy_version, sum(list_sum(response_mask))::BIGINT AS sampled,
         sum(len(response_token_ids))::BIGINT AS response_tokens
-    FROM triplets WHERE rollout_id = $rollout GROUP BY span_id
+    FROM triplets WHERE rollout_id = $rollout GROUP BY attempt_id, span_id
 )
-SELECT continued.span_id, continued.agent_name, continued.continues, continued.continued_span_id, continued.error, made.call_index, made.reward,
+SELECT continued.attempt_id, continued.span_id, continued.agent_name, continued.continues, continued.continued_span_id, continued.error, made.call_index, made.reward,
     made.policy_version, made.sampled, made.response_tokens, told.place, told.role,
     if(
         length(told.text) > 20000,
@@ -96,6 +96,7 @@ SELECT continued.span_id, continued.agent_name, continued.continues, continued.c
     greatest(count(*) OVER () - 5000, 0) AS left_out
 FROM continued
 LEFT JOIN told USING (log_partition, log_offset)
-LEFT JOIN made USING (span_id)
-ORDER BY continued.start_unix_nano, continued.log_offset, told.place
+LEFT JOIN made ON made.span_id = continued.span_id AND made.attempt_id = continued.attempt_id
+ORDER BY min(continued.start_unix_nano) OVER (PARTITION BY continued.attempt_id), continued.attempt_id,
+    continued.start_unix_nano, continued.log_offset, told.place
 LIMIT 5000

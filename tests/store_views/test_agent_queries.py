@@ -136,6 +136,29 @@ def test_calls_without_an_agents_name_go_on_with_the_longest_that_they_begin_wit
     assert [row["role"] for row in rows if row["span_id"] == span_id(6)] == ["answer"], "the same messages again"
 
 
+def test_the_attempts_of_a_rollout_come_one_after_the_other(log: LogFile) -> None:
+    log.write(state("c", run_id="r"))
+    log.write_and_assemble(
+        opened("c", run_id="r"),
+        call(1, [USER], USED),
+        opened("c", attempt=2, run_id="r"),
+        call(2, [USER], ANSWER, attempt=2),
+        call(3, [USER, USED, RESULT], ANSWER),  # the first was silent, and not over
+        closed("c", final=False),
+        closed("c", attempt=2),
+    )
+    rows = ask(log, "conversation", rollout="c")
+    assert [(row["attempt_id"], row["role"], row["continued_span_id"]) for row in rows] == [
+        ("c-a1", "user", None),
+        ("c-a1", "answer", None),
+        ("c-a1", "assistant", span_id(1)),
+        ("c-a1", "tool", span_id(1)),
+        ("c-a1", "answer", span_id(1)),
+        ("c-a2", "user", None),
+        ("c-a2", "answer", None),
+    ]
+
+
 def test_a_conversation_says_how_much_of_it_is_left_out(log: LogFile) -> None:
     log.write(state("c", run_id="r"))
     many = [{"role": "user", "content": str(number)} for number in range(5_010)]

@@ -16,7 +16,20 @@ import { answerLines, answerText, firstDifference, givenLine, turnsOf } from "..
 function message(span: string, place: number, role: string, text: string, more: Partial<MessageRow> = {}): MessageRow {
   const training = { call_index: 0, reward: null, policy_version: 3, sampled: 2, response_tokens: 2 };
   const said = { text, characters: text.length, reasoning: null, tool_calls: null, tool_call_id: null };
-  return { span_id: span, agent_name: "", continues: true, continued_span_id: null, left_out: 0, error: null, place, role, ...training, ...said, ...more };
+  return {
+    attempt_id: "a1",
+    span_id: span,
+    agent_name: "",
+    continues: true,
+    continued_span_id: null,
+    left_out: 0,
+    error: null,
+    place,
+    role,
+    ...training,
+    ...said,
+    ...more,
+  };
 }
 
 const CALL = JSON.stringify([{ id: "t1", type: "function", function: { name: "add", arguments: '{"a": 1}' } }]);
@@ -60,6 +73,28 @@ test("agents that speak by turns keep their tools and answers apart", () => {
       ["write", ["for write"]],
     ],
   );
+});
+
+test("each attempt has its own tool calls, and begins with a mark", () => {
+  const later = { attempt_id: "a2" };
+  const turns = turnsOf([
+    message("1", 1, "user", "What?"),
+    message("1", 9, "answer", "", { tool_calls: CALL }),
+    message("1", 1, "user", "What?", later),
+    message("1", 2, "tool", "of another attempt", { ...later, tool_call_id: "t1" }),
+    message("1", 9, "answer", "Two.", later),
+  ]);
+  assert.deepEqual(
+    turns.map((turn) => [turn.role, turn.attempt, turn.tools.map((use) => use.result)]),
+    [
+      ["user", 1, []],
+      ["assistant", null, [undefined]],
+      ["user", 2, []],
+      ["tool", null, []],
+      ["assistant", null, []],
+    ],
+  );
+  assert.equal(new Set(turns.map((turn) => turn.key)).size, turns.length);
 });
 
 test("a call with other messages restarts, and keeps what an assistant said in them", () => {

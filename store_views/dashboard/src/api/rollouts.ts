@@ -329,6 +329,7 @@ export const rolloutFiguresQuery = (rollout: string) =>
 
 /** A message of a call, in the order of the conversation. */
 export interface MessageRow {
+  attempt_id: string | null;
   span_id: string;
   agent_name: string;
   /** False where the agent's messages begin with those of no earlier call. */

@@ -37,6 +37,7 @@ export interface Rows {
     differs: boolean | null;
   };
   conversation: {
+    attempt_id: string | null;
     span_id: string | null;
     agent_name: string | null;
     continues: boolean | null;

@@ -81,6 +81,7 @@ export function Turns({ turns, rollout, differs }: TurnsProps) {
   const [whole, setWhole] = useState(false);
   const isCut = !whole && turns.length > SHOWN_MAX;
   const shown = isCut ? [...turns.slice(0, BEGIN), ...turns.slice(-END)] : turns;
+  const isRetried = turns.some((turn) => (turn.attempt ?? 1) > 1);
   return (
     <ol className={styles["talk"]}>
       {shown.map((turn, index) => (
@@ -89,6 +90,9 @@ export function Turns({ turns, rollout, differs }: TurnsProps) {
             <div className={styles["between"]}>
               <Button onPress={() => setWhole(true)}>Show the {count(turns.length - BEGIN - END)} turns between</Button>
             </div>
+          )}
+          {isRetried && turn.attempt !== null && (
+            <div className={styles["between"]}>{turn.attempt === 1 ? "the first attempt" : `attempt ${turn.attempt}`}</div>
           )}
           {turn.restarts && <div className={styles["between"]}>goes on with other messages than before</div>}
           {turn === turns[differs ?? -1] && <div className={styles["between"]}>the first difference</div>}

@@ -21,6 +21,8 @@ export interface Turn {
   call: MessageRow | null;
   /** True where the agent goes on with other messages than before. */
   restarts: boolean;
+  /** Number of the attempt that begins with this turn, from 1; null within an attempt. */
+  attempt: number | null;
 }
 
 const BY_MODEL = new Set(["assistant", "function_call", "reasoning"]);
@@ -29,9 +31,20 @@ const RESULTS = new Set(["tool", "function", "function_call_output"]);
 export function turnsOf(rows: readonly MessageRow[]): Turn[] {
   const turns: Turn[] = [];
   const open = new Map<string, ToolUse>();
+  let attempt: string | null | undefined;
+  let attempts = 0;
+  let begins: number | null = null;
   let span = "";
   let isEcho = false;
   for (const row of rows) {
+    if (row.attempt_id !== attempt) {
+      // Models number their tool calls from the same begin in each attempt.
+      attempt = row.attempt_id;
+      attempts += 1;
+      begins = attempts;
+      open.clear();
+      span = "";
+    }
     const isFirst = row.span_id !== span;
     if (isFirst) {
       span = row.span_id;
@@ -50,7 +63,7 @@ export function turnsOf(rows: readonly MessageRow[]): Turn[] {
     const tools = toolsOf(row.tool_calls);
     for (const [id, use] of tools) if (id) open.set(`${row.agent_name} ${id}`, use);
     turns.push({
-      key: `${row.span_id} ${row.place ?? 0}`,
+      key: `${row.attempt_id ?? ""} ${row.span_id} ${row.place ?? 0}`,
       role: role === "answer" ? "assistant" : role || "call",
       agent: row.agent_name,
       text: row.text ?? "",
@@ -59,7 +72,9 @@ export function turnsOf(rows: readonly MessageRow[]): Turn[] {
       tools: tools.map(([, use]) => use),
       call: role === "answer" || role === "" || (isFirst && row.error !== null) ? row : null,
       restarts,
+      attempt: begins,
     });
+    begins = null;
   }
   return turns;
 }
