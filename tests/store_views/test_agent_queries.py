@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -266,6 +267,45 @@ def test_a_step_is_compared_with_another(tools: LogFile) -> None:
         ("tool errors", "add"): (0.0, 0.5),
     }
     assert rows["error", "tool add: no answer"]["example"] == "r3"
+
+
+def test_a_step_with_many_tasks_still_tells_of_everything_else(log: LogFile) -> None:
+    """Each of 60 tasks is in both steps; the first attempt of each rollout was long, and failed."""
+    task = "a text that all of the tasks begin with: " + 300 * "x"
+    consumed: list[list[ConsumedTrajectory]] = [[], []]
+    states: list[Any] = []
+    spans: list[Any] = []
+    for number in range(120):
+        rollout, group = f"r{number:03}", f"g{number:03}"
+        spec: dict[str, Any] = {"run_id": "r", "group_id": group, "mode": RolloutMode.TRAIN}
+        states.append(state(rollout, **spec, input_json=json.dumps(f"{task} {number % 60}")))
+        late = number >= 60
+        spans += [
+            opened(rollout, **spec),
+            proxy_span(2 * number, response=range(100), rollout_id=rollout),
+            closed(rollout, final=False),
+            opened(rollout, attempt=2, **spec),
+            proxy_span(2 * number + 1, response=range(3 + late), rollout_id=rollout, attempt=2),
+            framework_span(10_000 + number, TOOL, rollout_id=rollout, attempt=2),
+            reward_span(20_000 + number, number / 120, rollout_id=rollout, attempt=2),
+            closed(rollout, attempt=2),
+        ]
+        used = ConsumedTrajectory(
+            rollout_id=rollout, attempt_id=f"{rollout}-a2", revision=0, group_id=group, triplet_count=1
+        )
+        consumed[late].append(used)
+    log.write(*states)
+    log.write_and_assemble(*spans)
+    steps = [training_step(n, StepOutcome.UPDATED, run_id="r", consumed=one) for n, one in enumerate(consumed, 1)]
+    log.write(*steps)
+    rows = ask(log, "step-changes", run="r", step=2, before=1)
+    kinds = Counter(row["kind"] for row in rows)
+    assert kinds == {"rollouts": 1, "length": 3, "tool calls": 1, "tool errors": 1, "task": 50}
+    (tokens,) = [row for row in rows if row["name"] == "response tokens of a rollout"]
+    assert (tokens["before"], tokens["now"]) == (3, 4), "of the last attempt"
+    tasks = [row for row in rows if row["kind"] == "task"]
+    assert len({row["name"] for row in tasks}) == 1
+    assert len({row["example"] for row in tasks}) == 50
 
 
 def test_rollouts_are_sorted_page_by_page(tools: LogFile) -> None:

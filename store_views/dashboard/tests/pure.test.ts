@@ -6,7 +6,7 @@ import { test } from "node:test";
 import type { MessageRow, SpanRow } from "../src/api/rollouts.ts";
 import type { StepRow } from "../src/api/runs.ts";
 import { duration, figure, percent, taskLine } from "../src/format.ts";
-import { changesOf } from "../src/pages/changes.ts";
+import { changeKey, changesOf } from "../src/pages/changes.ts";
 import { comparedAs, runsOf } from "../src/pages/compared.ts";
 import { toCsv, toJsonLines } from "../src/pages/exporting.ts";
 import { healthAlarms, measuresOf, median } from "../src/pages/health.ts";
@@ -204,6 +204,13 @@ test("changes come by their kind, with what is better and what is worse", () => 
       ["loss", undefined],
     ],
   );
+});
+
+test("two tasks that begin alike are two changes, and an error is one whatever its example", () => {
+  const change = (kind: "task" | "error", example: string) => changeKey({ kind, name: "same", before: 0, now: 1, example });
+  assert.notEqual(change("task", "r1"), change("task", "r2"));
+  assert.equal(change("error", "r1"), change("error", "r2"));
+  assert.notEqual(change("task", "r1"), change("error", "r1"));
 });
 
 test("health tells what is not normal, and what is an alarm", () => {

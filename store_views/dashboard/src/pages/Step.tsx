@@ -12,7 +12,7 @@ import { Button, classes, Facts, Panel, Show, Status } from "../ui/basics";
 import { type Column, DataTable } from "../ui/DataTable";
 import { Select } from "../ui/Select";
 import ui from "../ui/ui.module.css";
-import { type Change, changesOf } from "./changes";
+import { type Change, changeKey, changesOf } from "./changes";
 import styles from "./pages.module.css";
 
 interface StepProps {
@@ -81,9 +81,7 @@ function Changes({ run, step, other, steps, onBefore }: ChangesProps) {
         />
       }
     >
-      <Show query={query}>
-        {() => <DataTable label={`What changed since step ${other.step}`} rows={rows} columns={columns} rowKey={(row) => `${row.kind} ${row.name}`} />}
-      </Show>
+      <Show query={query}>{() => <DataTable label={`What changed since step ${other.step}`} rows={rows} columns={columns} rowKey={changeKey} />}</Show>
     </Panel>
   );
 }

@@ -30,6 +30,11 @@ export function changesOf(step: StepRow, other: StepRow, found: readonly StepCha
   return [...rows, ...metrics].toSorted((one, two) => ORDER.indexOf(one.kind) - ORDER.indexOf(two.kind));
 }
 
+/** Names a row: two tasks may begin alike. */
+export function changeKey({ kind, name, example }: Change): string {
+  return JSON.stringify([kind, name, kind === "task" ? example : null]);
+}
+
 function judged(kind: string, before: number | null, now: number | null): boolean | undefined {
   const isBetter = HIGHER_IS_BETTER[kind];
   const change = (now ?? 0) - (before ?? 0);
