@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from typing import Any
@@ -331,7 +332,41 @@ def test_rollouts_are_narrowed_by_reward_tool_error_and_task(tools: LogFile) -> 
     assert found(tool="add", reward_min=1) == ["r1", "r2"]
     (row,) = ask(tools, "rollout-figures", rollout="r2")
     assert found(task=row["task"]) == ["r2"]
-    assert [one["rollout_id"] for one in ask(tools, "task", task=row["task"])] == ["r2"]
+    assert [one["rollout_id"] for one in ask(tools, "task-rollouts", task=row["task"])] == ["r2"]
+
+
+def test_a_task_is_told_by_run_and_policy_over_all_of_its_rollouts(log: LogFile) -> None:
+    """The first two of run ``a`` are the best and the worst; the last was consumed, and not learned from."""
+    spans: list[Any] = []
+    tried = [("a1", 1.0, 1), ("a2", 0.0, 1), *((f"a{number}", 0.5, 2) for number in range(3, 7)), ("b1", None, None)]
+    for number, (rollout, reward, version) in enumerate(tried):
+        spec: dict[str, Any] = {"run_id": rollout[0], "mode": RolloutMode.TRAIN}
+        log.write(state(rollout, **spec, input_json='"same"', enqueued_unix_nano=number + 1))
+        spans += [
+            opened(rollout, **spec),
+            proxy_span(number, rollout_id=rollout, policy_version=version),
+            *([] if reward is None else [reward_span(100 + number, reward, rollout_id=rollout)]),
+            closed(rollout),
+        ]
+    log.write(state("other", run_id="a", input_json='"another"'))
+    log.write_and_assemble(*spans)
+    used = [
+        ConsumedTrajectory(rollout_id=r, attempt_id=f"{r}-a1", revision=0, group_id=r, triplet_count=count)
+        for r, count in (("a5", 1), ("a6", 0))
+    ]
+    log.write(training_step(7, StepOutcome.UPDATED, run_id="a", consumed=used))
+    task = hashlib.md5(b'"same"', usedforsecurity=False).hexdigest()
+    rows = ask(log, "task", task=task)
+    told = ("run_id", "policy_version", "rollouts", "reward", "low", "high", "best", "worst", "input_json")
+    assert [tuple(row[name] for name in told) for row in rows] == [
+        ("a", 1, 2, 0.5, 0.0, 1.0, "a1", "a2", '"same"'),
+        ("a", 2, 4, 0.5, 0.5, 0.5, "a6", "a3", None),
+        ("b", None, 1, None, None, None, None, None, None),
+    ]
+    lately = ask(log, "task-rollouts", task=task, limit=3)
+    assert [(row["rollout_id"], row["step"]) for row in lately] == [("a5", 7), ("a6", None), ("b1", None)]
+    assert "input_json" not in lately[0]
+    assert ask(log, "task", task="of nothing") == []
 
 
 LONG = {"role": "assistant", "content": [{"type": "text", "text": "a" * 3_000}, {"type": "text", "text": "end"}]}

@@ -11,6 +11,7 @@ import { comparedAs, runsOf } from "../src/pages/compared.ts";
 import { toCsv, toJsonLines } from "../src/pages/exporting.ts";
 import { healthAlarms, measuresOf, median } from "../src/pages/health.ts";
 import { found, placeSpans, ruler, spanKey, unfolded } from "../src/pages/spanTree.ts";
+import { candidatesOf } from "../src/pages/tries.ts";
 import { answerLines, answerText, firstDifference, givenLine, turnsOf } from "../src/pages/turns.ts";
 
 function message(span: string, place: number, role: string, text: string, more: Partial<MessageRow> = {}): MessageRow {
@@ -211,6 +212,26 @@ test("two tasks that begin alike are two changes, and an error is one whatever i
   assert.notEqual(change("task", "r1"), change("task", "r2"));
   assert.equal(change("error", "r1"), change("error", "r2"));
   assert.notEqual(change("task", "r1"), change("error", "r1"));
+});
+
+test("the best and the worst of a task can be compared however old they are", () => {
+  const tried = { run_id: "a", policy_version: 1, rollouts: 900, reward: 0.5, low: 0, high: 1, best: "old best", worst: "old worst", input_json: null };
+  const late = { rollout_id: "new", run_id: "a", mode: "train", status: "succeeded", group_id: "g", seconds: 1, enqueued_unix_nano: "1", step: null };
+  const found = candidatesOf(
+    [tried],
+    [
+      { ...late, reward: 0.5, policy_version: 1 },
+      { ...late, rollout_id: "old best", reward: 1, policy_version: 1 },
+    ],
+  );
+  assert.deepEqual(
+    found.map((one) => [one.rollout_id, one.reward]),
+    [
+      ["old best", 1],
+      ["old worst", 0],
+      ["new", 0.5],
+    ],
+  );
 });
 
 test("health tells what is not normal, and what is an alarm", () => {

@@ -439,18 +439,28 @@ export interface Rows {
     last_sign_at: string | null;
     quiet_seconds: number | null;
   };
-  task: {
+  "task-rollouts": {
     rollout_id: string | null;
     run_id: string | null;
     mode: string | null;
     status: string | null;
     group_id: string | null;
-    input_json: string | null;
     seconds: number | null;
     enqueued_unix_nano: string | null;
     reward: number | null;
     policy_version: number | null;
     step: number | null;
+  };
+  task: {
+    run_id: string | null;
+    policy_version: number | null;
+    rollouts: number | null;
+    reward: number | null;
+    low: number | null;
+    high: number | null;
+    best: string | null;
+    worst: string | null;
+    input_json: string | null;
   };
   tokens: {
     call_index: number | null;
