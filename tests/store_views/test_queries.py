@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from benchmarks import view_pages
 from lightstream.schemas.errors import NotFoundError, QueryError
 from lightstream.schemas.records import (
     AttemptState,
@@ -341,3 +342,18 @@ def test_blame_takes_the_mean_of_rollouts_and_lists_only_calls_with_weight(log: 
         ("r0", span_id(3), 0.5),
         ("r1", span_id(11), -0.5),
     ]
+
+
+def test_the_benchmark_of_the_pages_asks_each_of_their_queries_with_values(run: LogFile) -> None:
+    api = Path(__file__).parents[2] / "store_views" / "dashboard" / "src" / "api"
+    named = {name for path in api.glob("*.ts") for name in re.findall(r'":([a-z-]+)"', path.read_text("utf-8"))}
+    asked = {query.name: query for query in view_pages.queries()}
+    assert asked.keys() == named
+    assert {"rollouts", "task", "step-changes", "conversation"} <= named
+    values = view_pages.asked_values(run.database)
+    for query in asked.values():
+        narrowed = {one.name: values[one.name] for one in query.parameters if one.name in values}
+        ask(run, query.name, **narrowed)
+    (task,) = {row["task"] for row in ask(run, "rollouts", run="a")}
+    assert values["task"] == task
+    assert {"run", "rollout", "span", "group", "task", "step", "before"} <= values.keys()
