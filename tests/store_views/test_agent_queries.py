@@ -402,6 +402,37 @@ def test_a_list_of_rollouts_says_that_it_cuts_and_gives_all_when_asked(
     assert cut["answer"] == (text if len(text) <= 2_000 else "a" * 1_999 + "…")
 
 
+def test_a_filter_of_a_run_finds_nothing_of_another(tools: LogFile) -> None:
+    tools.write(state("s", run_id="s"))
+    failed: dict[str, Any] = {"status": SpanStatus.ERROR, "status_message": "no answer"}
+    tools.write_and_assemble(
+        opened("s", run_id="s"),
+        proxy_span(900, rollout_id="s", http_status=500, error_message="no answer"),
+        framework_span(901, TOOL | {"tool.name": "sub"}, rollout_id="s", **failed),
+        closed("s"),
+    )
+    assert [row["rollout_id"] for row in ask(tools, "rollouts", run="r", error="no answer")] == ["r3"]
+    assert [row["rollout_id"] for row in ask(tools, "rollouts", run="s", error="no answer")] == ["s"]
+    assert {row["rollout_id"] for row in ask(tools, "rollouts", error="no answer")} == {"r3", "s"}
+    assert [row["tool_name"] for row in ask(tools, "tool-names", run="r")] == ["add"]
+    assert [row["tool_name"] for row in ask(tools, "tool-names", run="s")] == ["sub"]
+
+
+def test_the_marks_of_a_rollout_change_with_whatever_comes_of_it(tools: LogFile) -> None:
+    def marks() -> dict[str, Any]:
+        (row,) = ask(tools, "rollout-marks", rollout="r0")
+        return row
+
+    first = marks()
+    assert (first["spans"], first["trajectories"], first["consumed"], first["of_group"]) == (2, 1, 1, 2)
+    tools.write_and_assemble(reward_span(950, 0.5, rollout_id="r2"))
+    assert marks() == first, "of another group"
+    tools.write_and_assemble(reward_span(951, 0.5, rollout_id="r1"))
+    assert marks() == first | {"of_group": 3}
+    tools.write_and_assemble(reward_span(952, 0.5, rollout_id="r0"))
+    assert marks() == first | {"spans": 3, "trajectories": 2, "of_group": 4}
+
+
 def test_rewards_are_counted_by_range(tools: LogFile) -> None:
     rows = ask(tools, "reward-histogram", run="r")
     assert [(row["bin"], row["low"], row["high"], row["count"]) for row in rows] == [

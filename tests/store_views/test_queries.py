@@ -163,7 +163,7 @@ def test_flat_groups_have_one_reward(run: LogFile) -> None:
     assert ask(run, "flat-groups", run="b") == []
 
 
-OF_ONE_ROW = {"rollout-figures", "run", "span-count", "trained"}
+OF_ONE_ROW = {"rollout-figures", "rollout-marks", "run", "trained"}
 
 
 @pytest.mark.parametrize("name", QUERIES)

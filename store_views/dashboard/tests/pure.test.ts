@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import type { MessageRow, SpanRow } from "../src/api/rollouts.ts";
 import type { StepRow } from "../src/api/runs.ts";
+import { isGroupSettled, isSettled } from "../src/api/settled.ts";
 import { duration, figure, percent, taskLine } from "../src/format.ts";
 import { changeKey, changesOf } from "../src/pages/changes.ts";
 import { comparedAs, runsOf } from "../src/pages/compared.ts";
@@ -232,6 +233,20 @@ test("the best and the worst of a task can be compared however old they are", ()
       ["new", 0.5],
     ],
   );
+});
+
+test("a rollout is settled once it is over and training has decided, a group once all of its rollouts are", () => {
+  assert.ok(isSettled("failed", "no_reward"));
+  assert.ok(isSettled("succeeded", ""));
+  assert.ok(!isSettled("running", ""));
+  assert.ok(!isSettled("succeeded", "group_incomplete"));
+  const member = { status: "succeeded", group_size: 2, step: 1, reason_code: null };
+  assert.ok(isGroupSettled([member, { ...member, step: null, reason_code: "no_reward" }]));
+  assert.ok(!isGroupSettled([member]), "one is to come");
+  assert.ok(!isGroupSettled([member, { ...member, status: "running" }]));
+  assert.ok(!isGroupSettled([member, { ...member, step: null }]), "nobody knows yet");
+  assert.ok(!isGroupSettled([member, { ...member, step: null, reason_code: "not_consumed" }]));
+  assert.ok(!isGroupSettled([]));
 });
 
 test("health tells what is not normal, and what is an alarm", () => {

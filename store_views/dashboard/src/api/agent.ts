@@ -28,6 +28,14 @@ export const toolsQuery = (run: string) =>
     meta: { reads: ["tools"] },
   });
 
+export const toolNamesQuery = (run: string) =>
+  queryOptions({
+    queryKey: ["tool-names", run],
+    queryFn: ({ signal }) => ask(":tool-names", { run }, signal) as Promise<{ tool_name: string }[]>,
+    staleTime: Infinity, // a dropdown: the page asks anew when it opens
+    gcTime: 0,
+  });
+
 export interface ErrorRow {
   place: string;
   name: string;

@@ -1,9 +1,10 @@
 /** What the view knows of rollouts: pages of their list, and all of one. */
 
-import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { infiniteQueryOptions, keepPreviousData, type QueryFunctionContext, queryOptions } from "@tanstack/react-query";
 
 import { ask, askPage, getJson, type Parameters } from "./request";
 import { LIVE_MS } from "./runs";
+import { isSettled } from "./settled";
 
 export const PAGE_ROWS = 100;
 
@@ -187,19 +188,12 @@ export interface Lost {
   log_offset: number;
 }
 
-const MAY_STILL_TRAIN = new Set(["not_assembled", "group_incomplete", "not_consumed"]);
-
-function isSettled(found: Explained | undefined): boolean {
-  const isFinished = ["succeeded", "failed", "cancelled"].includes(found?.rollout.status ?? "");
-  return isFinished && !MAY_STILL_TRAIN.has(found?.reason_code ?? "");
-}
-
 export const explainQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["explain", rollout],
     queryFn: ({ signal }) => getJson<Explained>(`/v1/rollouts/${encodeURIComponent(rollout)}/explain`, signal),
     // One that is settled does not change; one that waits for others may.
-    refetchInterval: ({ state: { data } }) => (isSettled(data) ? false : LIVE_MS),
+    refetchInterval: ({ state: { data } }) => (data && isSettled(data.rollout.status, data.reason_code) ? false : LIVE_MS),
   });
 
 export interface SpanRow {
@@ -222,18 +216,32 @@ export interface SpanSkeleton {
   spans: SpanRow[];
 }
 
+interface Marked<Data> {
+  marks: string;
+  data: Data;
+}
+
+/** Of every rollout something comes all the time; one is asked for again only where something came of it. */
+async function unlessSame<Data>({ client, queryKey }: QueryFunctionContext, rollout: string, askAll: () => Promise<Data>): Promise<Marked<Data>> {
+  // What panels ask at the same time is one request.
+  const marks = await client.fetchQuery({
+    queryKey: ["rollout-marks", rollout],
+    queryFn: async () => JSON.stringify(await ask(":rollout-marks", { rollout })),
+    staleTime: 0,
+  });
+  const had = client.getQueryData<Marked<Data>>(queryKey);
+  return had?.marks === marks ? had : { marks, data: await askAll() };
+}
+
 export const spansQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["spans", rollout],
-    queryFn: async ({ signal, client, queryKey }): Promise<SpanSkeleton> => {
-      const had = client.getQueryData<SpanSkeleton>(queryKey);
-      if (had) {
-        const [now] = await (ask(":span-count", { rollout }, signal) as Promise<{ count: number }[]>);
-        if (now?.count === had.spans.length) return had;
-      }
-      const rows = await (ask(":spans", { rollout }, signal) as Promise<(SpanRow & { origin: string | null })[]>);
-      return { origin_unix_nano: rows[0]?.origin ?? "0", spans: rows };
-    },
+    queryFn: (context) =>
+      unlessSame(context, rollout, async () => {
+        const rows = await (ask(":spans", { rollout }, context.signal) as Promise<(SpanRow & { origin: string | null })[]>);
+        return { origin_unix_nano: rows[0]?.origin ?? "0", spans: rows as SpanRow[] };
+      }),
+    select: ({ data }: Marked<SpanSkeleton>) => data,
     meta: { reads: ["spans"] },
   });
 
@@ -323,7 +331,9 @@ export interface Figures {
 export const rolloutFiguresQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["rollout-figures", rollout],
-    queryFn: async ({ signal }) => (await (ask(":rollout-figures", { rollout }, signal) as Promise<Figures[]>))[0] ?? null,
+    queryFn: (context) =>
+      unlessSame(context, rollout, async () => (await (ask(":rollout-figures", { rollout }, context.signal) as Promise<Figures[]>))[0] ?? null),
+    select: ({ data }: Marked<Figures | null>) => data,
     meta: { reads: ["trajectories", "trained"] },
   });
 
@@ -356,6 +366,7 @@ export interface MessageRow {
 export const conversationQuery = (rollout: string, span: string | null = null) =>
   queryOptions({
     queryKey: ["conversation", rollout, span],
-    queryFn: ({ signal }) => ask(":conversation", { rollout, span }, signal) as Promise<MessageRow[]>,
+    queryFn: (context) => unlessSame(context, rollout, () => ask(":conversation", { rollout, span }, context.signal) as Promise<MessageRow[]>),
+    select: ({ data }: Marked<MessageRow[]>) => data,
     meta: { reads: ["spans", "trajectories"] },
   });

@@ -259,6 +259,12 @@ export interface Rows {
     task: string | null;
     same_task: number | null;
   };
+  "rollout-marks": {
+    spans: number | null;
+    trajectories: number | null;
+    consumed: number | null;
+    of_group: number | null;
+  };
   rollouts: {
     rollout_id: string | null;
     run_id: string | null;
@@ -267,10 +273,10 @@ export interface Rows {
     group_id: string | null;
     attempt_count: number | null;
     input_json: string | null;
-    task: string | null;
     enqueued_unix_nano: string | null;
     seconds: number | null;
     sort_key: number | null;
+    task: string | null;
     reward: number | null;
     call_count: number | null;
     step: number | null;
@@ -351,9 +357,6 @@ export interface Rows {
     seconds_mean: number | null;
     seconds_p95: number | null;
     seconds_max: number | null;
-  };
-  "span-count": {
-    count: number | null;
   };
   span: {
     attempt_id: string | null;
@@ -476,6 +479,9 @@ export interface Rows {
     log_partition: number | null;
     log_offset: number | null;
     texts: (string | null)[] | null;
+  };
+  "tool-names": {
+    tool_name: string | null;
   };
   tools: {
     tool_name: string | null;
