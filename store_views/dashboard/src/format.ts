@@ -19,6 +19,12 @@ export function figure(value: number | null | undefined): string {
   return small ? value.toExponential(2) : Number(value.toPrecision(4)).toString();
 }
 
+/** Dollars of the calls that have a price, and how many have none. */
+export function costLine(cost: number | null, callsWithoutPrice: number): string {
+  const known = cost === null ? "–" : `$ ${figure(cost)}`;
+  return callsWithoutPrice > 0 ? `${known} (${plural(callsWithoutPrice, "call")} without a price)` : known;
+}
+
 export function percent(part: number, of: number): string {
   if (of === 0) return "–";
   const share = (100 * part) / of;

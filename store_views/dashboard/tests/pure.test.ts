@@ -6,8 +6,8 @@ import { test } from "node:test";
 import type { MessageRow, SpanRow } from "../src/api/rollouts.ts";
 import type { StepRow } from "../src/api/runs.ts";
 import { isGroupSettled, isSettled } from "../src/api/settled.ts";
-import { duration, figure, percent, taskLine } from "../src/format.ts";
-import { changeKey, changesOf } from "../src/pages/changes.ts";
+import { costLine, duration, figure, percent, taskLine } from "../src/format.ts";
+import { changeKey, changesOf, difference } from "../src/pages/changes.ts";
 import { comparedAs, runsOf } from "../src/pages/compared.ts";
 import { toCsv, toJsonLines } from "../src/pages/exporting.ts";
 import { healthAlarms, measuresOf, median } from "../src/pages/health.ts";
@@ -205,6 +205,29 @@ test("changes come by their kind, with what is better and what is worse", () => 
       ["timeout", false],
       ["loss", undefined],
     ],
+  );
+});
+
+test("a side that is missing is no zero", () => {
+  const rows = changesOf(step(2, {}), step(1, {}), [
+    { kind: "rollouts", name: "mean reward", before: null, now: 0.5, example: null },
+    { kind: "tool errors", name: "add", before: 0.5, now: null, example: null },
+  ]);
+  assert.deepEqual(
+    rows.map((row) => [row.better, difference(row)]),
+    [
+      [undefined, null],
+      [undefined, null],
+    ],
+  );
+  assert.equal(difference({ before: 0, now: 0.5 }), 0.5);
+  assert.equal(difference({ before: Number.NaN, now: 0.5 }), null);
+});
+
+test("a cost says which calls it lacks", () => {
+  assert.deepEqual(
+    [costLine(0.5, 0), costLine(0.5, 1), costLine(null, 2), costLine(null, 0)],
+    ["$ 0.5", "$ 0.5 (1 call without a price)", "– (2 calls without a price)", "–"],
   );
 });
 

@@ -37,8 +37,13 @@ export function changeKey({ kind, name, example }: Change): string {
 
 function judged(kind: string, before: number | null, now: number | null): boolean | undefined {
   const isBetter = HIGHER_IS_BETTER[kind];
-  const change = (now ?? 0) - (before ?? 0);
-  return isBetter === undefined || change === 0 ? undefined : change > 0 === isBetter;
+  const change = difference({ before, now });
+  return isBetter === undefined || !change ? undefined : change > 0 === isBetter;
+}
+
+/** Null where a side is missing, or is no number: nobody knows what changed. */
+export function difference({ before, now }: Pick<Change, "before" | "now">): number | null {
+  return typeof before !== "number" || typeof now !== "number" || Number.isNaN(now - before) ? null : now - before;
 }
 
 function relative({ before, now }: Pick<Change, "before" | "now">): number {
