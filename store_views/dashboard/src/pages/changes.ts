@@ -47,7 +47,9 @@ export function difference({ before, now }: Pick<Change, "before" | "now">): num
 }
 
 function relative({ before, now }: Pick<Change, "before" | "now">): number {
-  if (before === null || now === null || !Number.isFinite(before) || !Number.isFinite(now)) return 0;
+  if (before === null || now === null) return 0;
+  // That a metric became no number is the greatest change of all.
+  if (!Number.isFinite(before) || !Number.isFinite(now)) return Number.isFinite(before) === Number.isFinite(now) ? 0 : Number.MAX_VALUE;
   const size = Math.max(Math.abs(before), Math.abs(now));
   return size === 0 ? 0 : Math.abs(now - before) / size;
 }
