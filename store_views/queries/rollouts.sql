@@ -12,7 +12,7 @@
 -- $reward_min: only those of at least this reward.
 -- $reward_max: only those of at most this reward.
 -- $tool: only those that used this tool.
--- $error: only those in whose attempts, tools or LLM calls an error has this text.
+-- $error: only those in whose attempts, tools or LLM calls an error has this text; of a tool its name, too.
 -- $task: only those of this task, the hash (MD5) of its input.
 -- $sort: by `reward`, `seconds`, `calls`, `attempts` or `enqueued`, the highest first; with `-` before it the lowest.
 -- $sort_key: with `nanos` and `id`, only those that come after the row with these.
@@ -61,7 +61,7 @@ WITH page AS (
             SELECT rollout_id FROM attempts  -- where $error is given
             WHERE ($run::VARCHAR IS NULL OR run_id = $run) AND contains(concat(error_type, ': ', error_message), $error)  -- where $error is given
             UNION ALL SELECT rollout_id FROM tools  -- where $error is given
-            WHERE failed AND ($run::VARCHAR IS NULL OR run_id = $run) AND contains(concat(error_type, ': ', error_message), $error)  -- where $error is given
+            WHERE failed AND ($run::VARCHAR IS NULL OR run_id = $run) AND contains(concat(tool_name, ': ', error_type, ': ', error_message), $error)  -- where $error is given
             UNION ALL SELECT rollout_id FROM spans_raw WHERE contains(llm_error_message, $error)  -- where $error is given
                 AND ($run::VARCHAR IS NULL OR rollout_id IN (SELECT rollout_id FROM rollouts_latest WHERE run_id = $run))  -- where $error is given
         ))  -- where $error is given

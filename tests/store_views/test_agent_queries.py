@@ -418,6 +418,18 @@ def test_a_filter_of_a_run_finds_nothing_of_another(tools: LogFile) -> None:
     assert [row["tool_name"] for row in ask(tools, "tool-names", run="s")] == ["sub"]
 
 
+def test_a_tool_that_failed_without_a_text_is_found_by_its_name(tools: LogFile) -> None:
+    tools.write(state("s", run_id="s"))
+    tools.write_and_assemble(
+        opened("s", run_id="s"),
+        framework_span(901, TOOL | {"tool.name": "mute"}, rollout_id="s", status=SpanStatus.ERROR),
+        closed("s"),
+    )
+    (row,) = ask(tools, "errors", run="s")
+    assert (row["place"], row["name"], row["error"], row["example"]) == ("tool", "mute", "", "s")
+    assert [found["rollout_id"] for found in ask(tools, "rollouts", run="s", error=row["name"])] == ["s"]
+
+
 def test_the_marks_of_a_rollout_change_with_whatever_comes_of_it(tools: LogFile) -> None:
     def marks() -> dict[str, Any]:
         (row,) = ask(tools, "rollout-marks", rollout="r0")
