@@ -30,7 +30,7 @@ from .command import run
 from .finished_rollouts import ROLLOUTS_PER_BATCH, batches
 
 PAGES = Path(__file__).parents[1] / "store_views" / "dashboard" / "src" / "api"
-ASKED = re.compile(r'ask<[^(]*?>\(":([\w-]+)"')
+ASKED = re.compile(r'\bask(?:Page)?\(\s*":([\w-]+)"')
 REPETITIONS = 20
 SECONDS_PER_QUERY = 3.0
 """After so long a query is not repeated any more, once there are three times."""
@@ -65,9 +65,9 @@ def main() -> None:
 
 
 def queries() -> Iterator[NamedQuery]:
-    """Those of each page."""
-    for path in sorted(PAGES.glob("*.ts")):
-        yield from map(named_query, ASKED.findall(path.read_text("utf-8")))
+    """Those of each page, each once."""
+    names = {name for path in PAGES.glob("*.ts") for name in ASKED.findall(path.read_text("utf-8"))}
+    yield from map(named_query, sorted(names))
 
 
 def _fill(database: ViewDatabase, rollouts: int) -> None:
@@ -92,7 +92,7 @@ def _step(number: int, trajectories: pa.Table) -> dict[str, pa.Table]:
 
 def _times_ms(database: ViewDatabase, query: NamedQuery) -> tuple[float, float]:
     """The p95 of how long it takes, and the median of the processor time."""
-    values = _values(database)
+    values = asked_values(database)
     page = {"run": values["run"]} if query.name == "rollouts" else values  # the page as it opens
     sql, named = query.statement({one.name: page[one.name] for one in query.parameters if one.name in page})
     times_s: list[float] = []
@@ -105,17 +105,19 @@ def _times_ms(database: ViewDatabase, query: NamedQuery) -> tuple[float, float]:
     return sorted(times_s)[int(len(times_s) * 0.95)] * 1000, median(processor_s) * 1000
 
 
-def _values(database: ViewDatabase) -> dict[str, Any]:
-    """Values that the pages ask about: the rollout in the middle, its call and its group."""
+def asked_values(database: ViewDatabase) -> dict[str, Any]:
+    """Values of the pages' parameters: a rollout in the middle, its call, group and task, and two steps."""
     cursor = database.cursor().execute(
         "SELECT rollout_id AS rollout, span_id AS span, log_partition AS partition, log_offset AS offset "
         "FROM spans_raw WHERE llm_choice_index IS NOT NULL LIMIT 1 OFFSET (SELECT count(*) // 4 FROM spans_raw)"
     )
     found = dict(zip([column[0] for column in cursor.description or []], cursor.fetchone() or (), strict=True))
-    group = database.cursor().execute(
-        "SELECT group_id FROM rollouts WHERE rollout_id = $rollout", {"rollout": found["rollout"]}
+    cursor = database.cursor().execute(
+        "SELECT group_id AS group, md5(input_json) AS task FROM rollouts WHERE rollout_id = $rollout",
+        {"rollout": found["rollout"]},
     )
-    return found | {"run": "run-1", "group": (group.fetchone() or ("",))[0], "step": 1}
+    found |= dict(zip([column[0] for column in cursor.description or []], cursor.fetchone() or (), strict=True))
+    return found | {"run": "run-1", "step": 2, "before": 1}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 -- The trained calls that did most to make an answer more probable; at the end, those that made it less so. A call counts by
--- its advantage (its reward minus the mean of its group) times its likeness to the answer: the share of the answer's pairs of
+-- its advantage (its reward minus the mean of the rollouts of its group) times its likeness to the answer: the share of the answer's pairs of
 -- neighbouring tokens that it has, times the same of the prompt. That is a first approximation of what one step of a policy
 -- gradient does to the probability of the answer. Only steps before the answer's policy version count.
 -- $span: span id of the call whose answer it is.
@@ -13,15 +13,31 @@ WITH answer AS (
     WHERE span_id = $span AND choice_index = $choice AND response_token_ids IS NOT NULL
     ORDER BY call.log_offset LIMIT 1
 ),
-trained AS (
-    SELECT consumed.run_id, consumed.rollout_id, consumed.attempt_id, consumed.revision, consumed.group_id,
-        consumed.step, consumed.call_index, consumed.span_id, consumed.reward,
-        consumed.reward - avg(consumed.reward) OVER (PARTITION BY consumed.run_id, consumed.step, consumed.group_id)
-            AS advantage
-    FROM consumed_calls AS consumed
+used AS (
+    SELECT consumed.rollout_id, consumed.attempt_id, consumed.revision, consumed.group_id, consumed.step,
+        consumed.triplet_count > 0 AS has_weight
+    FROM consumed_raw AS consumed
     JOIN answer ON answer.run_id = consumed.run_id
-        AND (answer.policy_version IS NULL OR coalesce(consumed.step_policy_version, -1) < answer.policy_version)
+    JOIN (SELECT log_partition, log_offset, policy_version FROM training_steps) AS step
+        ON step.log_partition = consumed.log_partition AND step.log_offset = consumed.log_offset
+            AND (answer.policy_version IS NULL OR coalesce(step.policy_version, -1) < answer.policy_version)
     WHERE consumed.outcome = 'updated'
+),
+called AS (
+    SELECT rollout_id, attempt_id, revision, call_index, arg_min(span_id, log_offset) AS span_id,
+        arg_min(reward, log_offset) AS reward
+    FROM triplets_raw
+    WHERE rollout_id IN (SELECT rollout_id FROM used)
+    GROUP BY ALL
+),
+trained AS (
+    SELECT *, reward - avg(of_rollout) FILTER (is_first) OVER (PARTITION BY step, group_id) AS advantage
+    FROM (
+        SELECT used.*, call_index, span_id, reward,
+            avg(reward) OVER (PARTITION BY step, group_id, rollout_id, attempt_id, revision) AS of_rollout,
+            row_number() OVER (PARTITION BY step, group_id, rollout_id, attempt_id, revision ORDER BY call_index) = 1 AS is_first
+        FROM used JOIN called USING (rollout_id, attempt_id, revision)
+    )
 ),
 likened AS (
     SELECT trained.*,
@@ -31,17 +47,19 @@ likened AS (
         len(list_intersect(answer.prompt_pairs,
             list_zip([-1] || triplet.prompt_token_ids, triplet.prompt_token_ids)[:-2]))
             / greatest(len(answer.prompt_pairs), 1) AS prompt_likeness
-    FROM trained
+    FROM (FROM trained WHERE has_weight AND advantage <> 0) AS trained
     JOIN (
         SELECT rollout_id, attempt_id, revision, call_index, any_value(prompt_token_ids) AS prompt_token_ids,
             any_value(response_token_ids) AS response_token_ids
-        FROM triplets_raw GROUP BY ALL
+        FROM triplets_raw
+        WHERE rollout_id IN (SELECT rollout_id FROM trained WHERE has_weight AND advantage <> 0)
+        GROUP BY ALL
     ) AS triplet USING (rollout_id, attempt_id, revision, call_index)
     CROSS JOIN answer
 )
 SELECT rollout_id, span_id, step, group_id, reward, advantage, response_likeness, prompt_likeness,
     advantage * response_likeness * prompt_likeness AS raised_by
 FROM likened
-WHERE advantage <> 0 AND response_likeness > 0
+WHERE response_likeness > 0
 ORDER BY raised_by DESC, step DESC, rollout_id, call_index
 LIMIT $limit

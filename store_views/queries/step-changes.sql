@@ -1,6 +1,7 @@
 -- A step beside another: errors, tools, lengths and tasks of the rollouts that each consumed, the greatest change first.
 -- `kind` is `rollouts`, `length`, `error` (rollouts with it), `tool calls`, `tool errors` or `task` (mean reward of one
--- that both had).
+-- that both had); at most 50 rows each. Errors and tools are of all attempts, the rest of the last. A side is NULL where the
+-- step had nothing of it.
 -- $run: the run.
 -- $step: the step.
 -- $before: the other step.
@@ -12,7 +13,7 @@ WITH used AS (
     JOIN trajectories USING (rollout_id) WHERE final
 ), answered AS (
     SELECT rollout_id, sum(response_token_count) AS response_tokens FROM triplets
-    WHERE rollout_id IN (SELECT rollout_id FROM used) GROUP BY rollout_id
+    WHERE final AND rollout_id IN (SELECT rollout_id FROM used) GROUP BY rollout_id
 ), tool AS MATERIALIZED (
     SELECT tool_name, rollout_id, failed, is_now, coalesce(nullif(error_message, ''), error_type) AS text
     FROM tools JOIN used USING (rollout_id)
@@ -55,5 +56,6 @@ WITH used AS (
 )
 SELECT kind, name, before, now, example FROM compared
 WHERE before IS NOT NULL OR now IS NOT NULL
-ORDER BY kind, abs(coalesce(now, 0) - coalesce(before, 0)) DESC, name
-LIMIT 300
+WINDOW greatest_first AS (PARTITION BY kind ORDER BY abs(now - before) DESC NULLS LAST, name, example)
+QUALIFY row_number() OVER greatest_first <= 50
+ORDER BY kind, abs(now - before) DESC NULLS LAST, name, example

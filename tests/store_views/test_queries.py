@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from benchmarks import view_pages
 from lightstream.schemas.errors import NotFoundError, QueryError
 from lightstream.schemas.records import (
     AttemptState,
@@ -24,7 +25,7 @@ from lightstream.store_views.server import QueryLimits, run_query
 from tests.store_views.log_file import LogFile
 from tests.store_views.test_accounting import state
 from tests.store_views.test_why_not_trained import training_step
-from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
+from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span, span_id
 
 SECOND = 1_000_000_000
 PRICES_SCHEMA = pa.schema(
@@ -162,7 +163,7 @@ def test_flat_groups_have_one_reward(run: LogFile) -> None:
     assert ask(run, "flat-groups", run="b") == []
 
 
-OF_ONE_ROW = {"rollout-figures", "run", "span-count", "trained"}
+OF_ONE_ROW = {"rollout-figures", "rollout-marks", "run", "trained"}
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -304,3 +305,55 @@ def test_blame_names_what_raised_an_answer_first(log: LogFile) -> None:
     assert likeness["g6-0"] == (1.0, 0.0)
     assert not any(name.startswith("g9") for name in likeness), "the second step came after the answer's version"
     assert ask(log, "blame", span="0" * 16) == []
+
+
+def test_blame_takes_the_mean_of_rollouts_and_lists_only_calls_with_weight(log: LogFile) -> None:
+    """One rollout of the group has three calls; one has no call that entered the batch."""
+    consumed = []
+    for member, (calls, reward, weight) in enumerate(((3, 1.0, 3), (1, 0.0, 1), (1, 0.5, 0))):
+        rollout_id = f"r{member}"
+        log.write(state(rollout_id, run_id="a", group_id="g"))
+        numbers = [10 * member + call for call in range(1, calls + 1)]
+        log.write_and_assemble(
+            opened(rollout_id, run_id="a", group_id="g"),
+            *[proxy_span(number, rollout_id=rollout_id, policy_version=0) for number in numbers],
+            *[
+                reward_span(1000 + number, reward, rollout_id=rollout_id, link={"span_id": span_id(number)})
+                for number in numbers
+            ],
+            closed(rollout_id),
+        )
+        used = ConsumedTrajectory(
+            rollout_id=rollout_id, attempt_id=f"{rollout_id}-a1", revision=0, group_id="g", triplet_count=weight
+        )
+        consumed.append(used)
+    log.write(
+        *[ResourcesRecord(resources_id=f"v{n}", version=n, run_id="a", created_unix_nano=1) for n in range(2)],
+        training_step(1, StepOutcome.UPDATED, run_id="a", consumed=consumed, resources_id="v1"),
+    )
+    log.write(state("asked", run_id="a"))
+    log.write_and_assemble(
+        opened("asked", run_id="a"), proxy_span(500, rollout_id="asked", policy_version=1), closed("asked")
+    )
+    found = ask(log, "blame", span=span_id(500), limit=100)
+    assert [(row["rollout_id"], row["span_id"], row["advantage"]) for row in found] == [
+        ("r0", span_id(1), 0.5),
+        ("r0", span_id(2), 0.5),
+        ("r0", span_id(3), 0.5),
+        ("r1", span_id(11), -0.5),
+    ]
+
+
+def test_the_benchmark_of_the_pages_asks_each_of_their_queries_with_values(run: LogFile) -> None:
+    api = Path(__file__).parents[2] / "store_views" / "dashboard" / "src" / "api"
+    named = {name for path in api.glob("*.ts") for name in re.findall(r'":([a-z-]+)"', path.read_text("utf-8"))}
+    asked = {query.name: query for query in view_pages.queries()}
+    assert asked.keys() == named
+    assert {"rollouts", "task", "step-changes", "conversation"} <= named
+    values = view_pages.asked_values(run.database)
+    for query in asked.values():
+        narrowed = {one.name: values[one.name] for one in query.parameters if one.name in values}
+        ask(run, query.name, **narrowed)
+    (task,) = {row["task"] for row in ask(run, "rollouts", run="a")}
+    assert values["task"] == task
+    assert {"run", "rollout", "span", "group", "task", "step", "before"} <= values.keys()

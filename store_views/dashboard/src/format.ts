@@ -19,6 +19,12 @@ export function figure(value: number | null | undefined): string {
   return small ? value.toExponential(2) : Number(value.toPrecision(4)).toString();
 }
 
+/** Dollars of the calls that have a price, and how many have none. */
+export function costLine(cost: number | null, callsWithoutPrice: number): string {
+  const known = cost === null ? "–" : `$ ${figure(cost)}`;
+  return callsWithoutPrice > 0 ? `${known} (${plural(callsWithoutPrice, "call")} without a price)` : known;
+}
+
 export function percent(part: number, of: number): string {
   if (of === 0) return "–";
   const share = (100 * part) / of;
@@ -71,17 +77,38 @@ export function prettyJson(text: string): string {
   }
 }
 
-/** A task as one line: its prompt or question where it names one. */
+const ASKED = ["question", "prompt", "task", "instruction", "input", "query"];
+
+/** A task as one line: its prompt or question where it names one, also where the end of the JSON is cut off. */
 export function taskLine(json: string): string {
+  let value: unknown;
   try {
-    const value: unknown = JSON.parse(json);
-    if (typeof value === "string") return value;
-    if (value && typeof value === "object" && !Array.isArray(value)) {
-      const fields = value as Record<string, unknown>;
-      for (const name of ["question", "prompt", "task", "instruction", "input", "query"]) if (typeof fields[name] === "string") return fields[name];
-    }
-    return json;
+    value = JSON.parse(json);
   } catch {
-    return json;
+    return cutText(json) ?? json;
   }
+  if (typeof value === "string") return value;
+  if (value && typeof value === "object" && !Array.isArray(value)) {
+    const fields = value as Record<string, unknown>;
+    for (const name of ASKED) if (typeof fields[name] === "string") return fields[name];
+  }
+  return json;
 }
+
+/** Of JSON that ends within a text: that text, if the task is in it; undefined where it is not. */
+function cutText(json: string): string | undefined {
+  const text = CUT.exec(json)?.[1];
+  if (text === undefined) return undefined;
+  for (let end = text.length; end >= 0 && end > text.length - ESCAPE_MAX; end -= 1) {
+    try {
+      return String(JSON.parse(`"${text.slice(0, end)}"`));
+    } catch {
+      // The cut went through an escape.
+    }
+  }
+  return undefined;
+}
+
+const CUT = new RegExp(`^\\s*(?:\\{[^]*?"(?:${ASKED.join("|")})"\\s*:\\s*)?"((?:[^"\\\\]|\\\\[^])*)`);
+/** Characters of the longest escape, and of the mark of a cut. */
+const ESCAPE_MAX = 8;

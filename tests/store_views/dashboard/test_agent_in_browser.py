@@ -150,6 +150,19 @@ def test_rollouts_are_sorted_and_pages_skip_nothing(page: Page, view_url: str) -
 
 
 @at_each_width
+def test_rollouts_are_sorted_at_each_width(sized: Page, view_url: str) -> None:
+    open_page(sized, f"{view_url}/rollouts?run={RUN}&step=12")
+    table = sized.get_by_role("region", name="Rollouts")
+    rows = table.locator("tbody tr")
+    expect(rows).to_have_count(16)
+    for order, reward in (("descending", "1"), ("ascending", "0")):
+        table.get_by_role("button", name="Reward").click()
+        expect(table.locator("th", has_text="Reward")).to_have_attribute("aria-sort", order)
+        expect(rows.first.locator("td").nth(3)).to_have_text(reward)
+    expect_to_fit(sized)
+
+
+@at_each_width
 def test_rewards_are_a_histogram_whose_bars_narrow_the_list(sized: Page, view_url: str) -> None:
     open_page(sized, f"{view_url}/rollouts?run={RUN}&step=12")
     bars = sized.get_by_role("group", name="Rewards").get_by_role("button")

@@ -28,6 +28,14 @@ export const toolsQuery = (run: string) =>
     meta: { reads: ["tools"] },
   });
 
+export const toolNamesQuery = (run: string) =>
+  queryOptions({
+    queryKey: ["tool-names", run],
+    queryFn: ({ signal }) => ask(":tool-names", { run }, signal) as Promise<{ tool_name: string }[]>,
+    staleTime: Infinity, // a dropdown: the page asks anew when it opens
+    gcTime: 0,
+  });
+
 export interface ErrorRow {
   place: string;
   name: string;
@@ -62,13 +70,35 @@ export const stepChangesQuery = (run: string, step: number, before: number) =>
     queryFn: ({ signal }) => ask(":step-changes", { run, step, before }, signal) as Promise<StepChange[]>,
   });
 
+/** A task by run and policy version. */
+export interface TriedRow {
+  run_id: string;
+  policy_version: number | null;
+  rollouts: number;
+  /** Mean, lowest and highest. */
+  reward: number | null;
+  low: number | null;
+  high: number | null;
+  /** Rollouts with the highest and the lowest. */
+  best: string | null;
+  worst: string | null;
+  /** Of the first row. */
+  input_json: string | null;
+}
+
+export const taskQuery = (task: string) =>
+  queryOptions({
+    queryKey: ["task", task],
+    queryFn: ({ signal }) => ask(":task", { task }, signal) as Promise<TriedRow[]>,
+    meta: { reads: ["rollouts", "trajectories"] },
+  });
+
 export interface TaskRow {
   rollout_id: string;
   run_id: string;
   mode: string;
   status: string;
   group_id: string;
-  input_json: string;
   seconds: number | null;
   enqueued_unix_nano: string;
   reward: number | null;
@@ -76,10 +106,10 @@ export interface TaskRow {
   step: number | null;
 }
 
-export const taskQuery = (task: string) =>
+export const taskRolloutsQuery = (task: string) =>
   queryOptions({
-    queryKey: ["task", task],
-    queryFn: ({ signal }) => ask(":task", { task }, signal) as Promise<TaskRow[]>,
+    queryKey: ["task-rollouts", task],
+    queryFn: ({ signal }) => ask(":task-rollouts", { task }, signal) as Promise<TaskRow[]>,
     meta: { reads: ["rollouts", "trajectories"] },
   });
 

@@ -4,6 +4,7 @@ import { queryOptions } from "@tanstack/react-query";
 
 import { ask } from "./request";
 import { LIVE_MS } from "./runs";
+import { isGroupSettled } from "./settled";
 
 export interface Member {
   rollout_id: string;
@@ -29,7 +30,7 @@ export const groupQuery = (group: string, run: string | undefined) =>
   queryOptions({
     queryKey: ["group", group, run],
     queryFn: ({ signal }) => ask(":group", { group, run: run ?? null }, signal) as Promise<Member[]>,
-    refetchInterval: 3 * LIVE_MS,
+    refetchInterval: ({ state: { data } }) => (data && isGroupSettled(data) ? false : 3 * LIVE_MS),
   });
 
 export interface StepGroup {

@@ -115,6 +115,16 @@ export function postSql(sql: string, params: Parameters, options: AskOptions, ac
  * VARCHAR in the statement, so that they are texts however large they are.
  */
 export async function ask<Name extends keyof Rows>(query: `:${Name}`, params: Parameters = {}, signal?: AbortSignal): Promise<Rows[Name][]> {
+  return (await askPage(query, params, signal)).rows;
+}
+
+/** As `ask`, with whether the view left out rows, since all of them would be too large an answer. */
+export async function askPage<Name extends keyof Rows>(
+  query: `:${Name}`,
+  params: Parameters = {},
+  signal?: AbortSignal,
+): Promise<{ rows: Rows[Name][]; truncated: boolean }> {
   const answer = await askSql(query, params, { lane: "dashboard", ...(signal ? { signal } : {}) });
-  return answer.rows.map((row) => Object.fromEntries(answer.columns.map((name, index) => [name, row[index]])) as unknown as Rows[Name]);
+  const rows = answer.rows.map((row) => Object.fromEntries(answer.columns.map((name, index) => [name, row[index]])) as unknown as Rows[Name]);
+  return { rows, truncated: answer.truncated };
 }

@@ -1,9 +1,10 @@
 /** What the view knows of rollouts: pages of their list, and all of one. */
 
-import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { infiniteQueryOptions, keepPreviousData, type QueryFunctionContext, queryOptions } from "@tanstack/react-query";
 
-import { ask, getJson, type Parameters } from "./request";
+import { ask, askPage, getJson, type Parameters } from "./request";
 import { LIVE_MS } from "./runs";
+import { isSettled } from "./settled";
 
 export const PAGE_ROWS = 100;
 
@@ -44,8 +45,9 @@ export interface RolloutRow {
   reason_code: string | null;
   /** Where they are sorted. */
   sort_key?: number | null;
-  /** Where answers are asked for. */
-  response_json?: string | null;
+  /** Where answers are asked for: the text of the last, and its tool calls as JSON. */
+  answer?: string | null;
+  tool_calls?: string | null;
 }
 
 interface Cursor {
@@ -81,14 +83,18 @@ export const rolloutsQuery = (filters: RolloutFilters) =>
 
 const EXPORTED_AT_ONCE = 5_000;
 
-/** All that the filters let through, with the last answers. */
+/** All that the filters let through, with whole inputs and last answers. */
 export async function allRollouts(filters: RolloutFilters): Promise<RolloutRow[]> {
   const rows: RolloutRow[] = [];
   let cursor: Cursor | null = null;
   do {
-    const page: RolloutRow[] = await (ask(":rollouts", given({ ...filters, answers: "1" }, cursor, EXPORTED_AT_ONCE)) as Promise<RolloutRow[]>);
-    rows.push(...page);
-    cursor = after(page, EXPORTED_AT_ONCE);
+    const asked = { ...given({ ...filters, answers: "1" }, cursor, EXPORTED_AT_ONCE), whole: "1" };
+    const page = (await askPage(":rollouts", asked)) as { rows: RolloutRow[]; truncated: boolean };
+    if (page.truncated && page.rows.length === 0)
+      throw new Error("An input or an answer is larger than the view's limit of one reply. Ask for it with `lightstream sql`.");
+    rows.push(...page.rows);
+    // Where texts are long, the view answers with fewer rows than there are.
+    cursor = after(page.rows, page.truncated ? page.rows.length : EXPORTED_AT_ONCE);
   } while (cursor);
   return rows;
 }
@@ -182,19 +188,12 @@ export interface Lost {
   log_offset: number;
 }
 
-const MAY_STILL_TRAIN = new Set(["not_assembled", "group_incomplete", "not_consumed"]);
-
-function isSettled(found: Explained | undefined): boolean {
-  const isFinished = ["succeeded", "failed", "cancelled"].includes(found?.rollout.status ?? "");
-  return isFinished && !MAY_STILL_TRAIN.has(found?.reason_code ?? "");
-}
-
 export const explainQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["explain", rollout],
     queryFn: ({ signal }) => getJson<Explained>(`/v1/rollouts/${encodeURIComponent(rollout)}/explain`, signal),
     // One that is settled does not change; one that waits for others may.
-    refetchInterval: ({ state: { data } }) => (isSettled(data) ? false : LIVE_MS),
+    refetchInterval: ({ state: { data } }) => (data && isSettled(data.rollout.status, data.reason_code) ? false : LIVE_MS),
   });
 
 export interface SpanRow {
@@ -217,18 +216,32 @@ export interface SpanSkeleton {
   spans: SpanRow[];
 }
 
+interface Marked<Data> {
+  marks: string;
+  data: Data;
+}
+
+/** Of every rollout something comes all the time; one is asked for again only where something came of it. */
+async function unlessSame<Data>({ client, queryKey }: QueryFunctionContext, rollout: string, askAll: () => Promise<Data>): Promise<Marked<Data>> {
+  // What panels ask at the same time is one request.
+  const marks = await client.fetchQuery({
+    queryKey: ["rollout-marks", rollout],
+    queryFn: async () => JSON.stringify(await ask(":rollout-marks", { rollout })),
+    staleTime: 0,
+  });
+  const had = client.getQueryData<Marked<Data>>(queryKey);
+  return had?.marks === marks ? had : { marks, data: await askAll() };
+}
+
 export const spansQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["spans", rollout],
-    queryFn: async ({ signal, client, queryKey }): Promise<SpanSkeleton> => {
-      const had = client.getQueryData<SpanSkeleton>(queryKey);
-      if (had) {
-        const [now] = await (ask(":span-count", { rollout }, signal) as Promise<{ count: number }[]>);
-        if (now?.count === had.spans.length) return had;
-      }
-      const rows = await (ask(":spans", { rollout }, signal) as Promise<(SpanRow & { origin: string | null })[]>);
-      return { origin_unix_nano: rows[0]?.origin ?? "0", spans: rows };
-    },
+    queryFn: (context) =>
+      unlessSame(context, rollout, async () => {
+        const rows = await (ask(":spans", { rollout }, context.signal) as Promise<(SpanRow & { origin: string | null })[]>);
+        return { origin_unix_nano: rows[0]?.origin ?? "0", spans: rows as SpanRow[] };
+      }),
+    select: ({ data }: Marked<SpanSkeleton>) => data,
     meta: { reads: ["spans"] },
   });
 
@@ -318,15 +331,21 @@ export interface Figures {
 export const rolloutFiguresQuery = (rollout: string) =>
   queryOptions({
     queryKey: ["rollout-figures", rollout],
-    queryFn: async ({ signal }) => (await (ask(":rollout-figures", { rollout }, signal) as Promise<Figures[]>))[0] ?? null,
+    queryFn: (context) =>
+      unlessSame(context, rollout, async () => (await (ask(":rollout-figures", { rollout }, context.signal) as Promise<Figures[]>))[0] ?? null),
+    select: ({ data }: Marked<Figures | null>) => data,
     meta: { reads: ["trajectories", "trained"] },
   });
 
 /** A message of a call, in the order of the conversation. */
 export interface MessageRow {
+  attempt_id: string | null;
   span_id: string;
   agent_name: string;
+  /** False where the agent's messages begin with those of no earlier call. */
   continues: boolean;
+  /** The earlier call whose messages this one begins with, and goes on from. */
+  continued_span_id: string | null;
   error: string | null;
   call_index: number | null;
   reward: number | null;
@@ -340,11 +359,14 @@ export interface MessageRow {
   reasoning: string | null;
   tool_calls: string | null;
   tool_call_id: string | null;
+  /** Messages beyond the last that is given. */
+  left_out: number;
 }
 
 export const conversationQuery = (rollout: string, span: string | null = null) =>
   queryOptions({
     queryKey: ["conversation", rollout, span],
-    queryFn: ({ signal }) => ask(":conversation", { rollout, span }, signal) as Promise<MessageRow[]>,
+    queryFn: (context) => unlessSame(context, rollout, () => ask(":conversation", { rollout, span }, context.signal) as Promise<MessageRow[]>),
+    select: ({ data }: Marked<MessageRow[]>) => data,
     meta: { reads: ["spans", "trajectories"] },
   });

@@ -37,9 +37,11 @@ export interface Rows {
     differs: boolean | null;
   };
   conversation: {
+    attempt_id: string | null;
     span_id: string | null;
     agent_name: string | null;
     continues: boolean | null;
+    continued_span_id: string | null;
     error: string | null;
     call_index: number | null;
     reward: number | null;
@@ -53,6 +55,7 @@ export interface Rows {
     reasoning: string | null;
     tool_calls: string | null;
     tool_call_id: string | null;
+    left_out: number | null;
   };
   "cost-by-model": {
     run_id: string | null;
@@ -256,6 +259,12 @@ export interface Rows {
     task: string | null;
     same_task: number | null;
   };
+  "rollout-marks": {
+    spans: number | null;
+    trajectories: number | null;
+    consumed: number | null;
+    of_group: number | null;
+  };
   rollouts: {
     rollout_id: string | null;
     run_id: string | null;
@@ -264,15 +273,16 @@ export interface Rows {
     group_id: string | null;
     attempt_count: number | null;
     input_json: string | null;
-    task: string | null;
     enqueued_unix_nano: string | null;
     seconds: number | null;
     sort_key: number | null;
+    task: string | null;
     reward: number | null;
     call_count: number | null;
     step: number | null;
     reason_code: string | null;
-    response_json: string | null;
+    answer: string | null;
+    tool_calls: string | null;
   };
   "rows-by-run": {
     run_id: string | null;
@@ -347,9 +357,6 @@ export interface Rows {
     seconds_mean: number | null;
     seconds_p95: number | null;
     seconds_max: number | null;
-  };
-  "span-count": {
-    count: number | null;
   };
   span: {
     attempt_id: string | null;
@@ -435,18 +442,28 @@ export interface Rows {
     last_sign_at: string | null;
     quiet_seconds: number | null;
   };
-  task: {
+  "task-rollouts": {
     rollout_id: string | null;
     run_id: string | null;
     mode: string | null;
     status: string | null;
     group_id: string | null;
-    input_json: string | null;
     seconds: number | null;
     enqueued_unix_nano: string | null;
     reward: number | null;
     policy_version: number | null;
     step: number | null;
+  };
+  task: {
+    run_id: string | null;
+    policy_version: number | null;
+    rollouts: number | null;
+    reward: number | null;
+    low: number | null;
+    high: number | null;
+    best: string | null;
+    worst: string | null;
+    input_json: string | null;
   };
   tokens: {
     call_index: number | null;
@@ -462,6 +479,9 @@ export interface Rows {
     log_partition: number | null;
     log_offset: number | null;
     texts: (string | null)[] | null;
+  };
+  "tool-names": {
+    tool_name: string | null;
   };
   tools: {
     tool_name: string | null;

@@ -10,7 +10,7 @@ import { Message, Panel, Show } from "../ui/basics";
 import { Select } from "../ui/Select";
 import ui from "../ui/ui.module.css";
 import { firstDifference, turnsOf } from "./turns";
-import { Turns } from "./Conversation";
+import { LeftOut, Turns } from "./Conversation";
 import styles from "./pages.module.css";
 
 export interface Candidate {
@@ -67,9 +67,12 @@ function Pair({ one, other }: { one: Candidate; other: Candidate }) {
               {`: reward ${figure(rollout.reward)}${rollout.policy_version === null ? "" : `, policy ${rollout.policy_version}`}`}
             </h3>
             <Show query={queries[index] ?? queries[0]}>
-              {() =>
+              {(rows) =>
                 turns[index]?.length ? (
-                  <Turns turns={turns[index] ?? []} rollout={rollout.rollout_id} differs={differs} />
+                  <>
+                    <LeftOut rows={rows} />
+                    <Turns turns={turns[index] ?? []} rollout={rollout.rollout_id} differs={differs} />
+                  </>
                 ) : (
                   <Message title="No message of an LLM call was recorded." />
                 )

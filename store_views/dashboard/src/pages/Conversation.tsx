@@ -32,16 +32,42 @@ export function Conversation({ rollout }: { rollout: string }) {
       }
     >
       <Show query={query}>
-        {() => (turns.length === 0 ? <Message title="No message of an LLM call was recorded." /> : <Turns turns={turns} rollout={rollout} />)}
+        {(rows) =>
+          turns.length === 0 ? (
+            <Message title="No message of an LLM call was recorded." />
+          ) : (
+            <>
+              <LeftOut rows={rows} />
+              <Turns turns={turns} rollout={rollout} />
+            </>
+          )
+        }
       </Show>
     </Panel>
   );
 }
 
+/** What a conversation lacks that is longer than an answer may be. */
+export function LeftOut({ rows }: { rows: readonly MessageRow[] }) {
+  const more = rows[0]?.left_out ?? 0;
+  return more > 0 ? (
+    <Message title={`The first ${plural(rows.length, "message")}, and not the ${count(more)} after them.`}>Open a later call under Spans for its own.</Message>
+  ) : null;
+}
+
 /** All that was sent in one call, and its answer. */
 export function CallMessages({ rollout, span }: { rollout: string; span: string }) {
   const query = useQuery(conversationQuery(rollout, span));
-  return <Show query={query}>{(rows) => <Turns turns={turnsOf(rows)} rollout={rollout} />}</Show>;
+  return (
+    <Show query={query}>
+      {(rows) => (
+        <>
+          <LeftOut rows={rows} />
+          <Turns turns={turnsOf(rows)} rollout={rollout} />
+        </>
+      )}
+    </Show>
+  );
 }
 
 interface TurnsProps {
@@ -55,6 +81,7 @@ export function Turns({ turns, rollout, differs }: TurnsProps) {
   const [whole, setWhole] = useState(false);
   const isCut = !whole && turns.length > SHOWN_MAX;
   const shown = isCut ? [...turns.slice(0, BEGIN), ...turns.slice(-END)] : turns;
+  const isRetried = turns.some((turn) => (turn.attempt ?? 1) > 1);
   return (
     <ol className={styles["talk"]}>
       {shown.map((turn, index) => (
@@ -63,6 +90,9 @@ export function Turns({ turns, rollout, differs }: TurnsProps) {
             <div className={styles["between"]}>
               <Button onPress={() => setWhole(true)}>Show the {count(turns.length - BEGIN - END)} turns between</Button>
             </div>
+          )}
+          {isRetried && turn.attempt !== null && (
+            <div className={styles["between"]}>{turn.attempt === 1 ? "the first attempt" : `attempt ${turn.attempt}`}</div>
           )}
           {turn.restarts && <div className={styles["between"]}>goes on with other messages than before</div>}
           {turn === turns[differs ?? -1] && <div className={styles["between"]}>the first difference</div>}

@@ -3,7 +3,7 @@
 import { useCallback, useMemo } from "react";
 import { useQuery } from "@tanstack/react-query";
 
-import { type RewardBin, rewardHistogramQuery, toolsQuery } from "../api/agent";
+import { type RewardBin, rewardHistogramQuery, toolNamesQuery } from "../api/agent";
 import type { RolloutFilters } from "../api/rollouts";
 import { notTrainedQuery } from "../api/runs";
 import { figure, plural } from "../format";
@@ -25,7 +25,7 @@ const same = (values: readonly string[]) => [["", "any"], ...values.map((value) 
 export function Filters({ filters, change }: FiltersProps) {
   const { run } = filters;
   const reasons = useQuery({ ...notTrainedQuery(run ?? ""), enabled: run !== undefined });
-  const tools = useQuery({ ...toolsQuery(run ?? ""), enabled: run !== undefined });
+  const tools = useQuery({ ...toolNamesQuery(run ?? ""), enabled: run !== undefined });
   const codes = new Set((reasons.data ?? []).map((row) => row.reason_code));
   if (filters.reason && filters.reason !== "trained") codes.add(filters.reason);
   const names = new Set((tools.data ?? []).map((row) => row.tool_name));

@@ -6,7 +6,7 @@ import { Link, useNavigate } from "@tanstack/react-router";
 
 import { groupQuery, type Member } from "../api/groups";
 import { type Explained, type Figures, rolloutFiguresQuery } from "../api/rollouts";
-import { count, duration, figure, plural, prettyJson } from "../format";
+import { costLine, count, duration, figure, plural, prettyJson } from "../format";
 import { Ago, Panel, Status, Text } from "../ui/basics";
 import { Copy } from "../ui/Copy";
 import { onKeys } from "../ui/keys";
@@ -103,7 +103,7 @@ function figuresOf(found: Explained, figures: Figures | null): [string, ReactNod
       "Tokens",
       `${figures?.prompt_tokens == null ? "–" : count(figures.prompt_tokens)} → ${figures?.response_tokens == null ? "–" : count(figures.response_tokens)}`,
     ],
-    ["Cost", cost === null ? "–" : `$ ${figure(cost)}`],
+    ["Cost", costLine(cost, figures?.calls_without_price ?? 0)],
     ["Took", duration(found.rollout.seconds)],
   ];
 }

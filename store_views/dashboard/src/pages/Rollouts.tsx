@@ -9,7 +9,7 @@ import { count, duration, figure, plural, taskLine } from "../format";
 import { Ago, Button, classes, ErrorMessage, Message, Panel, Show, Status } from "../ui/basics";
 import { type Column, DataTable } from "../ui/DataTable";
 import ui from "../ui/ui.module.css";
-import { answerText } from "./turns";
+import { answerLines } from "./turns";
 import { saveFile, toCsv, toJsonLines } from "./exporting";
 import styles from "./pages.module.css";
 import { Filters, Histogram } from "./RolloutFilters";
@@ -89,9 +89,9 @@ function Export({ filters }: { filters: RolloutFilters }) {
     setError(null);
     try {
       const rows = await allRollouts(filters);
-      const all = rows.map(({ sort_key: _, response_json, ...row }) => ({ ...row, answer: answerText(response_json ?? null) }));
-      const [type, text] = kind === "csv" ? ["text/csv", toCsv(all)] : ["application/jsonl", toJsonLines(all)];
-      saveFile(`rollouts.${kind}`, type, text);
+      const all = rows.map(({ sort_key: _, answer, tool_calls, ...row }) => ({ ...row, answer: answerLines(answer, tool_calls) }));
+      if (kind === "csv") saveFile("rollouts.csv", "text/csv", toCsv(all));
+      else saveFile("rollouts.jsonl", "application/jsonl", toJsonLines(all));
     } catch (failed) {
       setError(failed instanceof Error ? failed : new Error(String(failed)));
     }
@@ -133,7 +133,7 @@ const RUN: Column<RolloutRow> = {
 const ANSWER: Column<RolloutRow> = {
   id: "answer",
   header: "Last answer",
-  cell: (row) => <div className={ui["clip"]}>{answerText(row.response_json ?? null) || "–"}</div>,
+  cell: (row) => <div className={ui["clip"]}>{answerLines(row.answer, row.tool_calls) || "–"}</div>,
 };
 
 const OTHERS: Column<RolloutRow>[] = [

@@ -12,7 +12,7 @@ import { Button, classes, Facts, Panel, Show, Status } from "../ui/basics";
 import { type Column, DataTable } from "../ui/DataTable";
 import { Select } from "../ui/Select";
 import ui from "../ui/ui.module.css";
-import { type Change, changesOf } from "./changes";
+import { type Change, changeKey, changesOf, difference } from "./changes";
 import styles from "./pages.module.css";
 
 interface StepProps {
@@ -81,9 +81,7 @@ function Changes({ run, step, other, steps, onBefore }: ChangesProps) {
         />
       }
     >
-      <Show query={query}>
-        {() => <DataTable label={`What changed since step ${other.step}`} rows={rows} columns={columns} rowKey={(row) => `${row.kind} ${row.name}`} />}
-      </Show>
+      <Show query={query}>{() => <DataTable label={`What changed since step ${other.step}`} rows={rows} columns={columns} rowKey={changeKey} />}</Show>
     </Panel>
   );
 }
@@ -126,10 +124,10 @@ const changeColumns = (run: string, step: number, other: number): Column<Change>
     header: "Change",
     number: true,
     cell: (row) => {
-      const change = (row.now ?? 0) - (row.before ?? 0);
+      const change = difference(row);
       return (
         <span className={classes(row.better === true && styles["above"], row.better === false && styles["below"])}>
-          {change === 0 ? "–" : `${change > 0 ? "+" : ""}${row.kind === "tool errors" ? `${figure(100 * change)} %` : figure(change)}`}
+          {!change ? "–" : `${change > 0 ? "+" : ""}${row.kind === "tool errors" ? `${figure(100 * change)} %` : figure(change)}`}
         </span>
       );
     },

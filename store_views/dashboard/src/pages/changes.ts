@@ -30,14 +30,26 @@ export function changesOf(step: StepRow, other: StepRow, found: readonly StepCha
   return [...rows, ...metrics].toSorted((one, two) => ORDER.indexOf(one.kind) - ORDER.indexOf(two.kind));
 }
 
+/** Names a row: two tasks may begin alike. */
+export function changeKey({ kind, name, example }: Change): string {
+  return JSON.stringify([kind, name, kind === "task" ? example : null]);
+}
+
 function judged(kind: string, before: number | null, now: number | null): boolean | undefined {
   const isBetter = HIGHER_IS_BETTER[kind];
-  const change = (now ?? 0) - (before ?? 0);
-  return isBetter === undefined || change === 0 ? undefined : change > 0 === isBetter;
+  const change = difference({ before, now });
+  return isBetter === undefined || !change ? undefined : change > 0 === isBetter;
+}
+
+/** Null where a side is missing, or is no number: nobody knows what changed. */
+export function difference({ before, now }: Pick<Change, "before" | "now">): number | null {
+  return typeof before !== "number" || typeof now !== "number" || Number.isNaN(now - before) ? null : now - before;
 }
 
 function relative({ before, now }: Pick<Change, "before" | "now">): number {
-  if (before === null || now === null || !Number.isFinite(before) || !Number.isFinite(now)) return 0;
+  if (before === null || now === null) return 0;
+  // That a metric became no number is the greatest change of all.
+  if (!Number.isFinite(before) || !Number.isFinite(now)) return Number.isFinite(before) === Number.isFinite(now) ? 0 : Number.MAX_VALUE;
   const size = Math.max(Math.abs(before), Math.abs(now));
   return size === 0 ? 0 : Math.abs(now - before) / size;
 }

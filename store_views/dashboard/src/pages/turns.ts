@@ -21,6 +21,8 @@ export interface Turn {
   call: MessageRow | null;
   /** True where the agent goes on with other messages than before. */
   restarts: boolean;
+  /** Number of the attempt that begins with this turn, from 1; null within an attempt. */
+  attempt: number | null;
 }
 
 const BY_MODEL = new Set(["assistant", "function_call", "reasoning"]);
@@ -29,30 +31,39 @@ const RESULTS = new Set(["tool", "function", "function_call_output"]);
 export function turnsOf(rows: readonly MessageRow[]): Turn[] {
   const turns: Turn[] = [];
   const open = new Map<string, ToolUse>();
-  const called = new Map<string, string>();
+  let attempt: string | null | undefined;
+  let attempts = 0;
+  let begins: number | null = null;
   let span = "";
   let isEcho = false;
   for (const row of rows) {
+    if (row.attempt_id !== attempt) {
+      // Models number their tool calls from the same begin in each attempt.
+      attempt = row.attempt_id;
+      attempts += 1;
+      begins = attempts;
+      open.clear();
+      span = "";
+    }
     const isFirst = row.span_id !== span;
     if (isFirst) {
       span = row.span_id;
       // What the model said before comes again as the first message of the next call.
-      isEcho = row.continues && called.has(row.agent_name) && called.get(row.agent_name) !== row.span_id;
-      called.set(row.agent_name, row.span_id);
+      isEcho = row.continued_span_id !== null;
     }
     const restarts = isFirst && !row.continues;
     const role = row.role ?? "";
     if (isEcho && BY_MODEL.has(role)) continue;
     isEcho = false;
-    const result = RESULTS.has(role) ? open.get(row.tool_call_id ?? "") : undefined;
+    const result = RESULTS.has(role) ? open.get(`${row.agent_name} ${row.tool_call_id ?? ""}`) : undefined;
     if (result && result.result === undefined) {
       result.result = row.text ?? "";
       continue;
     }
     const tools = toolsOf(row.tool_calls);
-    for (const [id, use] of tools) if (id) open.set(id, use);
+    for (const [id, use] of tools) if (id) open.set(`${row.agent_name} ${id}`, use);
     turns.push({
-      key: `${row.span_id} ${row.place ?? 0}`,
+      key: `${row.attempt_id ?? ""} ${row.span_id} ${row.place ?? 0}`,
       role: role === "answer" ? "assistant" : role || "call",
       agent: row.agent_name,
       text: row.text ?? "",
@@ -61,7 +72,9 @@ export function turnsOf(rows: readonly MessageRow[]): Turn[] {
       tools: tools.map(([, use]) => use),
       call: role === "answer" || role === "" || (isFirst && row.error !== null) ? row : null,
       restarts,
+      attempt: begins,
     });
+    begins = null;
   }
   return turns;
 }
@@ -114,11 +127,16 @@ export function answerText(json: string | null): string {
     ? content.map((part: { text?: unknown } | null) => (typeof part?.text === "string" ? part.text : JSON.stringify(part)))
     : [];
   const text = typeof content === "string" ? content : parts.join("\n");
-  const tools = toolsOf(parsed.tool_calls ? JSON.stringify(parsed.tool_calls) : null).map(([, use]) => `${use.name}(${use.given})`);
   return (
-    [text, ...tools].filter(Boolean).join("\n") ||
+    answerLines(text, parsed.tool_calls ? JSON.stringify(parsed.tool_calls) : null) ||
     (content == null && !parsed.tool_calls && Object.keys(parsed).some((key) => key !== "role" && key !== "content") ? json : "")
   );
+}
+
+/** An answer whose text and tool calls, as JSON, are known apart. */
+export function answerLines(text: string | null | undefined, toolCalls: string | null | undefined): string {
+  const tools = toolsOf(toolCalls ?? null).map(([, use]) => `${use.name}(${use.given})`);
+  return [text, ...tools].filter(Boolean).join("\n");
 }
 
 /** Place of the first turn in which two conversations differ, by role, text and tools; undefined where they are alike. */

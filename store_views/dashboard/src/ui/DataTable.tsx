@@ -61,7 +61,7 @@ export function DataTable<Row extends object>({ label, rows, columns, rowKey, em
   if (rows.length === 0 && empty !== undefined) return <div className={styles["panelBody"]}>{empty}</div>;
   return (
     <div className={styles["tableScroll"]} tabIndex={0} role="region" aria-label={label}>
-      <table className={styles["table"]}>
+      <table className={classes(styles["table"], sorting && styles["sorted"])}>
         <thead>
           {table.getHeaderGroups().map((group) => (
             <tr key={group.id}>
