@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 # Agents whose frameworks do not fit beside the rest.
 APART := .venv-frameworks
+# Libraries of environments that do not fit beside the rest.
+ENVIRONMENTS := .venv-environments
 # Tests mostly wait: for brokers to start, for processes to die. Three at a time fill two cores. The files of
 # tests/durations.txt that take longest come first (`--keep-durations` writes that table anew).
 TEST_PROCESSES ?= 3
@@ -31,7 +33,7 @@ export HATCH_BUILD_NO_HOOKS = true
 # Tests start hundreds of processes, each of which would compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-trackers test-vllm test-verl-ray test-agent-lightning test-agent-lightning-examples test-install test-sql-clients test-prometheus dist check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs site links install install-core clean help
+.PHONY: demo dashboard test test-dashboard test-examples test-core test-frameworks test-environments test-trackers test-vllm test-verl-ray test-agent-lightning test-agent-lightning-examples test-install test-sql-clients test-prometheus dist check docker-check soak bench gpu-bundle gpu-proof gpu-bundle-vllm gpu-proof-vllm lock schemas docs site links install install-core clean help
 
 help:
 	@echo "make demo     the whole system, from a real Kafka to a learning curve"
@@ -44,6 +46,7 @@ help:
 	@echo "make gpu-bundle-vllm  vLLM for that machine, into .gpu-vllm; make gpu-proof-vllm, there"
 	@echo "make test-examples    every example to its end, with a bar on what it learns"
 	@echo "make test-frameworks  agents of AutoGen, CrewAI and others, in an environment of their own (1 GB)"
+	@echo "make test-environments  environments of verifiers and OpenEnv, in an environment of their own (1 GB)"
 	@echo "make test-verl-ray    several training processes, started by Ray on this machine"
 	@echo "make test-trackers    MLflow and Trackio, in an environment of their own (1 GB)"
 	@echo "make test-vllm        a real vLLM on the CPU behind the LLM proxy, in an environment of its own (2 GB)"
@@ -80,6 +83,9 @@ test-examples: $(INSTALLED)
 
 test-frameworks: $(APART)/.installed
 	LIGHTSTREAM_TEST_PYTHON=$(CURDIR)/$(PY) $(APART)/bin/python -m pytest -q tests/frameworks/apart
+
+test-environments: $(ENVIRONMENTS)/.installed
+	LIGHTSTREAM_TEST_PYTHON=$(CURDIR)/$(PY) $(ENVIRONMENTS)/bin/python -m pytest -q tests/trainers/environments/apart
 
 test-vllm: $(INSTALLED) $(VLLM_VENV)/.installed
 	LIGHTSTREAM_TEST_VLLM_PYTHON=$(abspath $(VLLM_VENV))/bin/python $(PY) -m pytest -q -m vllm
@@ -173,6 +179,9 @@ lock: $(INSTALLED)
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra broker pyproject.toml \
 		requirements/frameworks.in --output-file requirements/frameworks.txt --no-emit-index-url --no-annotate \
 		--custom-compile-command "make lock"
+	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra broker --extra store pyproject.toml \
+		requirements/environments.in --output-file requirements/environments.txt --no-emit-index-url --no-annotate \
+		--custom-compile-command "make lock"
 
 install: $(INSTALLED)
 
@@ -210,6 +219,12 @@ $(APART)/.installed: $(INSTALLED) requirements/frameworks.txt
 	VIRTUAL_ENV=$(CURDIR)/$(APART) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
 	@touch $@
 
+$(ENVIRONMENTS)/.installed: $(INSTALLED) requirements/environments.txt
+	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(ENVIRONMENTS)
+	VIRTUAL_ENV=$(CURDIR)/$(ENVIRONMENTS) $(VENV)/bin/uv pip install --quiet --requirement requirements/environments.txt
+	VIRTUAL_ENV=$(CURDIR)/$(ENVIRONMENTS) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
+	@touch $@
+
 $(TRACKERS_VENV)/.installed: pyproject.toml | $(INSTALLED)
 	$(VENV)/bin/uv venv --quiet --allow-existing --python $(PY) $(TRACKERS_VENV)
 	VIRTUAL_ENV=$(CURDIR)/$(TRACKERS_VENV) $(VENV)/bin/uv pip install --quiet --editable ".[mlflow,trackio]"
@@ -232,4 +247,4 @@ $(AGL_EXAMPLES_VENV)/.installed: pyproject.toml | $(INSTALLED)
 	@touch $@
 
 clean:
-	rm -rf .site $(VENV) $(CORE_VENV) $(APART) $(VERL_VENV) $(VLLM_VENV) $(AGL_VENV) $(AGL_EXAMPLES_VENV) store_views/dashboard/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .site $(VENV) $(CORE_VENV) $(APART) $(ENVIRONMENTS) $(VERL_VENV) $(VLLM_VENV) $(AGL_VENV) $(AGL_EXAMPLES_VENV) store_views/dashboard/node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

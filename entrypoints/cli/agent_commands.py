@@ -23,14 +23,26 @@ Command = Annotated[
 Verifier = Annotated[
     str | None, typer.Option(help="A command that judges what the command did: exit status 0 is 1, 1 is 0.")
 ]
+Env = Annotated[
+    str | None,
+    typer.Option(
+        help="An environment: verifiers:NAME, reasoning-gym:NAME, gymnasium:ID, folder:PATH, openenv:URL, or yours "
+        "(FILE.py:environment)."
+    ),
+]
+EnvOption = Annotated[
+    list[str] | None, typer.Option(help="An option of the environment, such as size=500; may be repeated.")
+]
 RewardOf = Annotated[str, typer.Option(help="`program`: the command says it; `exit`: 1 for its exit status 0, else 0.")]
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def train(
     context: typer.Context,
-    agent: Annotated[str, typer.Argument(help="The agent: FILE.py:agent or module:agent.")],
-    tasks: Annotated[Path, typer.Option(help="File of tasks: JSON lines, or a JSON list.")],
+    agent: AgentName = None,
+    tasks: Annotated[Path | None, typer.Option(help="File of tasks: JSON lines, or a JSON list.")] = None,
+    env: Env = None,
+    env_option: EnvOption = None,
     validation: Annotated[Path | None, typer.Option(help="File of tasks to measure on.")] = None,
     algorithm: Annotated[
         str, typer.Option(help="grpo, rloo, … (VERL's advantages), verl (with --config), or FILE.py:algorithm.")
@@ -39,7 +51,9 @@ def train(
         list[str] | None, typer.Option("--set", help="An option of VERL, such as steps=30; may be repeated.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="verl's own configuration, YAML or JSON.")] = None,
-    run_id: Annotated[str | None, typer.Option(help="Name of the run; by default as the agent's file.")] = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="Name of the run; by default as the agent's file or the environment.")
+    ] = None,
     runners: Annotated[int, typer.Option(min=0, help="Runner processes to start.")] = 1,
     concurrency: Annotated[int, typer.Option(min=1, help="Attempts at once in each.")] = 16,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
@@ -48,18 +62,16 @@ def train(
     ] = None,
     take_over: Annotated[bool, typer.Option(help="Do not ask whether another process trains this run.")] = False,
 ) -> None:
-    """Train an agent on a file of tasks; the same command goes on after a crash.
+    """Train an agent on a file of tasks, or in an environment (--env); the same command goes on after a crash.
 
     Each option of VERL is a flag too, such as --learning-rate 1e-5; docs/options.md lists them.
     """
-    from .train import options_given, run_train
+    from .train import learners_of, options_given, run_train
 
     log_to_stderr(Settings.load(), logging.WARNING)
     run_train(
         Settings.load(),
-        agent,
-        tasks,
-        validation=validation,
+        learners_of(agent, tasks, validation, env, env_option or []),
         algorithm=algorithm,
         options=[*(options or []), *options_given(context.args)],
         config=config,
@@ -76,6 +88,8 @@ def train(
 def runner(
     agent: AgentName = None,
     command: Command = None,
+    env: Env = None,
+    env_option: EnvOption = None,
     verifier: Verifier = None,
     reward: RewardOf = "program",
     keep: Annotated[str, typer.Option(help="Which attempts' folders stay: `failed`, `always` or `never`.")] = "failed",
@@ -87,10 +101,15 @@ def runner(
     rollouts: Annotated[int | None, typer.Option(min=1, help="End after so many attempts.")] = None,
 ) -> None:
     """Run an agent on the rollouts of a run, until Ctrl-C."""
+    from .environments import name_of_environment, only_environment
     from .runner import agent_of, run_runner
 
     settings = Settings.load()
     log_to_stderr(settings, logging.WARNING)
+    if env is not None:
+        environment = only_environment(env, env_option or [], agent=agent, command=command)
+        run_runner(settings, environment, run_id or name_of_environment(env), concurrency, rollouts)
+        return
     chosen = agent_of(settings, agent, command, verifier, reward, keep, folder_mb_max)
     run_runner(settings, chosen, run_id, concurrency, rollouts)
 

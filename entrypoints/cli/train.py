@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,51 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 
 from .agents import load_agent, load_named, name_of_file
+from .environments import name_of_environment, only_environment
 from .load import needs
+from .option_text import option
+
+
+@dataclass(frozen=True, slots=True)
+class Learners:
+    """Who is trained, and on what.
+
+    Attributes:
+        name: the run's default name.
+        agent: as ``Trainer.fit`` takes it.
+        train, validation: tasks.
+    """
+
+    name: str
+    agent: Any
+    train: Any
+    validation: Any
+
+
+def learners_of(
+    agent: str | None, tasks: Path | None, validation: Path | None, env: str | None, env_options: Sequence[str]
+) -> Learners:
+    """An agent with files of tasks, or an environment.
+
+    Raises:
+        SettingsError: there are both or neither, or one of them is none.
+    """
+    if env is not None:
+        environment = only_environment(env, env_options, agent=agent, tasks=tasks, validation=validation)
+        return Learners(name_of_environment(env), environment, environment.train, environment.validation)
+    if agent is None or tasks is None:
+        raise SettingsError(
+            "no agent is named." if agent is None else "no file of tasks is named.",
+            next_step="Name FILE.py:agent and --tasks FILE, or an environment with --env.",
+        )
+    checked = None if validation is None else read_tasks(validation)
+    return Learners(name_of_file(agent), load_agent(agent), read_tasks(tasks), checked)
 
 
 def run_train(
     settings: Settings,
-    agent: str,
-    tasks: Path,
+    learners: Learners,
     *,
-    validation: Path | None,
     algorithm: str,
     options: Sequence[str],
     config: Path | None,
@@ -43,7 +80,7 @@ def run_train(
             if find_spec(package) is None:  # told now, as the run would ask for it only later
                 raise ModuleNotFoundError(name=package)
         from lightstream.trainers import Trainer
-    name = run_id or name_of_file(agent)
+    name = run_id or learners.name
     trainer = Trainer(
         algorithm=algorithm_of(algorithm, options, config),
         n_runners=runners,
@@ -54,7 +91,7 @@ def run_train(
         trackers=[_tracker(tracker) for tracker in track],
         take_over=take_over,
     )
-    trainer.fit(load_agent(agent), read_tasks(tasks), None if validation is None else read_tasks(validation))
+    trainer.fit(learners.agent, learners.train, learners.validation)
 
 
 def algorithm_of(name: str, options: Sequence[str], config: Path | None) -> Any:
@@ -77,13 +114,13 @@ def algorithm_of(name: str, options: Sequence[str], config: Path | None) -> Any:
             raise SettingsError(f"options are of VERL, and {name!r} is an algorithm of its own.")
         return load_named(name)
     given: dict[str, Any] = {} if name == "verl" else {"advantage": name}
-    given |= dict(_option(text) for text in options)
+    given |= dict(option(text) for text in options)
     known = declared(VERL)
-    for option in given:
-        if option not in known:
-            nearest = difflib.get_close_matches(option, known, n=1, cutoff=0.0)[0]
+    for name_given in given:
+        if name_given not in known:
+            nearest = difflib.get_close_matches(name_given, known, n=1, cutoff=0.0)[0]
             raise SettingsError(
-                f"VERL has no option {option!r} (the nearest is {nearest}).",
+                f"VERL has no option {name_given!r} (the nearest is {nearest}).",
                 next_step="docs/options.md lists them all.",
             )
     if name not in ADVANTAGES and not (name == "verl" and config is not None):
@@ -153,16 +190,6 @@ def _tracker(name: str) -> Any:
     if name not in kinds:
         raise SettingsError(f"there is no tracker {name!r}.", next_step=f"There are {', '.join(kinds)}.")
     return kinds[name]()
-
-
-def _option(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise SettingsError(f"option {text!r} has no value.", next_step="Write it as name=value.")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
 
 
 def _configuration(file: Path | None) -> Mapping[str, Any] | None:

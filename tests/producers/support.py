@@ -118,6 +118,7 @@ class ListStore(LightningStore):
                 mode=request.mode,
                 resources_id=request.resources_id,
                 config=request.config or RolloutConfig(),
+                metadata=request.metadata,
                 attempt=Attempt(rollout_id=rollout_id, attempt_id=f"{rollout_id}-a1", sequence_id=1, start_time=1.0),
             )
             self.waiting.append(rollout)

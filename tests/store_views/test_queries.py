@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,37 @@ def run(log: LogFile) -> LogFile:
         closed("b1"),
     )
     return log
+
+
+def test_task_rates_are_those_of_consumed_rollouts(log: LogFile) -> None:
+    rewards = {"r1": ("easy", 1.0, 1), "r2": ("easy", 1.0, 2), "r3": ("hard", 0.0, 1), "r4": ("hard", 1.0, 3)}
+    others = {"r5": ("hard", 1.0, None), "r6": ("other set", 1.0, 1)}
+    cases: dict[str, tuple[str, float, int | None]] = {**rewards, **others}
+    for number, (rollout_id, (task, reward, step)) in enumerate(cases.items(), 1):
+        digest = "old" if task == "other set" else "new"
+        spec: dict[str, Any] = {"run_id": "a", "group_id": rollout_id, "mode": RolloutMode.TRAIN}
+        noted = {"task": {"set": "s", "digest": digest, "id": task}}
+        log.write(state(rollout_id, metadata_json=json.dumps(noted), **spec))
+        log.write_and_assemble(
+            opened(rollout_id, **spec), reward_span(100 + number, reward, rollout_id=rollout_id), closed(rollout_id)
+        )
+        if step is not None:
+            consumed = ConsumedTrajectory(
+                rollout_id=rollout_id,
+                attempt_id=f"{rollout_id}-a1",
+                revision=0,
+                group_id=rollout_id,
+                triplet_count=0,
+            )
+            log.write(training_step(step, StepOutcome.UPDATED, consumed=[consumed], run_id="a"))
+    shown = ask(log, "task-rates", run="a", digest="new")
+    assert [(row["task"], row["rollouts"], row["pass_rate"], row["low"], row["high"]) for row in shown] == [
+        ("easy", 2, 1.0, 1.0, 1.0),
+        ("hard", 2, 0.5, 0.0, 1.0),
+    ]
+    early = ask(log, "task-rates", run="a", digest="new", step=2)
+    assert [(row["task"], row["rollouts"]) for row in early] == [("easy", 2), ("hard", 1)]
+    assert [row["rollouts"] for row in ask(log, "task-rates", run="a", digest="new", last=1)] == [1, 1]
 
 
 def test_stuck_names_the_quietest_first(log: LogFile) -> None:

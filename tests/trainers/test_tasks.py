@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.types import Assembly, RolloutConfig
-from lightstream.trainers.run.tasks import further_index, sample_indices, step_group_id, step_requests
+from lightstream.trainers.run.tasks import TaskRequest, further_index, sample_indices, step_group_id, step_requests
 
 
 @settings(deadline=None)
@@ -26,7 +26,7 @@ def test_a_step_is_the_same_whenever_it_is_asked_for() -> None:
 
 
 def test_further_tasks_have_passes_of_their_own() -> None:
-    taken = [further_index(number, 10, 1) for number in range(30)]
+    taken = [further_index(number, range(10), "run", 1) for number in range(30)]
     assert [sorted(taken[epoch * 10 : epoch * 10 + 10]) for epoch in range(3)] == [list(range(10))] * 3
     assert taken[:10] != sample_indices(1, 10, 10, 1)
 
@@ -40,7 +40,7 @@ def test_ids_follow_from_run_step_and_place() -> None:
     group = step_group_id("run", 3, 1)
     requests = step_requests(
         group,
-        "say 7",
+        TaskRequest("say 7", {"source": "tests"}),
         count=2,
         run_id="run",
         mode="train",
@@ -49,5 +49,6 @@ def test_ids_follow_from_run_step_and_place() -> None:
         assembly=Assembly(credit="last_call_only"),
     )
     assert [r.assembly for r in requests] == [Assembly(credit="last_call_only")] * 2
+    assert [(r.input, r.metadata) for r in requests] == [("say 7", {"source": "tests"})] * 2
     assert [r.rollout_id for r in requests] == ["run-s3-g1-0", "run-s3-g1-1"]
     assert {(r.group_id, r.group_size, r.resources_id) for r in requests} == {("run-s3-g1", 2, "run-v2")}

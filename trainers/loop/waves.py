@@ -120,6 +120,7 @@ class Waves:
             tasks=options.tasks_per_step,
             rollouts_per_task=options.rollouts_per_task,
             baselines=options.has_baselines,
+            known_step=wave - 1 - options.steps_ahead,
         )
         self._last_step |= dict.fromkeys(names, last_step)
 

@@ -12,11 +12,14 @@ from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, RolloutCo
 from ..run.run import Run
 from ..run.tasks import (
     Dataset,
+    TaskRequest,
+    TasksOfStep,
     further_group_id,
     further_index,
-    sample_indices,
     step_group_id,
     step_requests,
+    task_of,
+    tasks_of_step,
     validation_group_id,
 )
 from .groups import Group, natural_order
@@ -58,6 +61,7 @@ class Rollouts:
         rollouts_per_task: int,
         baselines: bool = False,
         resources_id: str | None = None,
+        known_step: int | None = None,
     ) -> list[str]:
         """Enqueue the rollouts of a step; calling it again (after a restart) enqueues the same ones.
 
@@ -69,6 +73,8 @@ class Rollouts:
             rollouts_per_task: the size of each group.
             baselines: ask for one more rollout in each, of mode ``test``, that the others are compared with.
             resources_id: what the rollouts use; by default the latest of this run.
+            known_step: a data set that chooses its tasks may look at the steps up to this one, which are committed
+                whenever this step is asked for; by default the step before.
 
         Returns:
             The ids of the groups that are neither consumed nor skipped yet.
@@ -80,9 +86,15 @@ class Rollouts:
             self._asked[step] = names
         if all(name in settled for name in names):
             return []
-        indices = sample_indices(step, tasks, len(self.train_dataset), run.seed)
+        known = step - 1 if known_step is None else max(0, known_step)
+        indices = tasks_of_step(
+            self.train_dataset,
+            TasksOfStep(run_id=run.run_id, seed=run.seed, step=step, count=tasks, known_step=known),
+        )
         wanted = {
-            name: self.train_dataset[index] for name, index in zip(names, indices, strict=True) if name not in settled
+            name: task_of(self.train_dataset, index)
+            for name, index in zip(names, indices, strict=True)
+            if name not in settled
         }
         self._enqueue(wanted, rollouts_per_task, "train", resources_id, baselines=baselines)
         return list(wanted)
@@ -108,13 +120,14 @@ class Rollouts:
             The ids of the groups.
         """
         run, settled, besides = self.run, self.run.history.settled, frozenset(besides)
-        wanted: dict[str, object] = {}
+        wanted: dict[str, TaskRequest] = {}
         for number in itertools.count(settled.below_further):
             name = further_group_id(run.run_id, number)
             if len(wanted) >= count:
                 break
             if name not in settled and name not in besides:
-                wanted[name] = self.train_dataset[further_index(number, len(self.train_dataset), run.seed)]
+                index = further_index(number, self.train_dataset, run.run_id, run.seed)
+                wanted[name] = task_of(self.train_dataset, index)
         self._enqueue(wanted, rollouts_per_task, "train", resources_id, baselines=baselines)
         return list(wanted)
 
@@ -126,7 +139,7 @@ class Rollouts:
         tasks = self.val_dataset
         if tasks is None or len(tasks) == 0:
             return []
-        wanted = {validation_group_id(self.run.run_id, step, i): tasks[i] for i in range(len(tasks))}
+        wanted = {validation_group_id(self.run.run_id, step, i): task_of(tasks, i) for i in range(len(tasks))}
         self._enqueue(wanted, samples, "val", resources_id)
         return sorted(self.source.validation_groups(wanted), key=_by_name)
 
@@ -173,7 +186,7 @@ class Rollouts:
 
     def _enqueue(
         self,
-        tasks: Mapping[str, object],
+        tasks: Mapping[str, TaskRequest],
         count: int,
         mode: RolloutMode,
         resources_id: str | None,

@@ -12,7 +12,7 @@ from typing import Any
 from lightstream.schemas.errors import TrainingError
 
 from .data_sets import as_tasks, checked_json
-from .tasks import Dataset
+from .tasks import Dataset, DescribesTasks
 
 TASKS_HASHED_MAX = 256
 """Of a data set; its size counts too."""
@@ -46,7 +46,7 @@ def name_of_program() -> str:
 
 
 def identity_of_dataset(tasks: Dataset) -> str:
-    """The size of a data set, and a hash of its first tasks; looks at every task.
+    """The size of a data set, and a hash of its first tasks, or its own name and digest; looks at every task.
 
     Raises:
         TrainingError: it is no data set (see :func:`.data_sets.as_tasks`), has no tasks, or one of them is no JSON
@@ -56,6 +56,8 @@ def identity_of_dataset(tasks: Dataset) -> str:
     size = len(tasks)
     if size < 1:
         raise TrainingError("the data set has no tasks.", next_step="Pass at least one task to Trainer.fit.")
+    if isinstance(tasks, DescribesTasks):
+        return tasks.identity  # made of every task, each of which is JSON
     digest = hashlib.sha256()
     for index in range(size):
         text = checked_json(tasks, index)

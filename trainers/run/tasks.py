@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.types import Assembly, EnqueueRolloutRequest, RolloutConfig, RolloutMode
@@ -28,6 +30,85 @@ class Dataset(Protocol[T_co]):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> T_co: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksOfStep:
+    """Which tasks a run asks for.
+
+    Attributes:
+        run_id, seed: of the run.
+        step: 1, 2, …
+        count: how many tasks.
+        known_step: only the steps up to this one may decide: they are committed whenever the tasks are asked for, so
+            the answer is the same after a restart. 0: none.
+    """
+
+    run_id: str
+    seed: int | str
+    step: int
+    count: int
+    known_step: int = 0
+
+
+@runtime_checkable
+class ChoosesTasks(Protocol):
+    """A data set that says which of its tasks a step has; others are passed through in a random order."""
+
+    def choose(self, wanted: TasksOfStep) -> list[int]:
+        """Positions of the tasks of a step. Repeatable: the same wish has the same answer."""
+        ...
+
+
+@runtime_checkable
+class DescribesTasks(Protocol):
+    """A data set with a name, a digest and notes on its tasks, which the log keeps."""
+
+    @property
+    def identity(self) -> str:
+        """Name and version: a run goes on with a data set of the same identity only."""
+        ...
+
+    def metadata_of(self, index: int) -> Mapping[str, Any]:
+        """The metadata of the rollouts of a task."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRequest:
+    """A task as its rollouts have it.
+
+    Attributes:
+        input: JSON value.
+        metadata: of the rollouts; ``None``: none.
+    """
+
+    input: Any
+    metadata: dict[str, Any] | None = None
+
+
+def task_of(dataset: Dataset, index: int) -> TaskRequest:
+    """A task of a data set, with its metadata where the data set has some."""
+    metadata = dict(dataset.metadata_of(index)) if isinstance(dataset, DescribesTasks) else None
+    return TaskRequest(dataset[index], metadata)
+
+
+def tasks_of_step(dataset: Dataset, wanted: TasksOfStep) -> list[int]:
+    """Positions of the tasks of a step: the data set's own choice, else those of :func:`sample_indices`.
+
+    Raises:
+        TrainingError: the data set is empty, or chooses a task that it does not have.
+    """
+    if not isinstance(dataset, ChoosesTasks):
+        return sample_indices(wanted.step, wanted.count, len(dataset), wanted.seed)
+    chosen = dataset.choose(wanted)
+    if len(chosen) != wanted.count or not all(0 <= index < len(dataset) for index in chosen):
+        raise TrainingError(
+            f"the data set chose {chosen!r:.200} for step {wanted.step}; {wanted.count} positions below "
+            f"{len(dataset)} are needed.",
+            next_step=f"Correct {type(dataset).__name__}.choose.",
+        )
+    return chosen
 
 
 def sample_indices(step: int, count: int, dataset_size: int, seed: int | str) -> list[int]:
@@ -80,14 +161,14 @@ def place_of_group(run_id: str, group_id: str) -> tuple[int, int] | None:
     return (0, int(found["number"])) if found["step"] is None else (int(found["step"]), int(found["index"]))
 
 
-def further_index(number: int, dataset_size: int, seed: int) -> int:
+def further_index(number: int, dataset: Dataset, run_id: str, seed: int) -> int:
     """Position in the data set of that task: passes of their own, in orders of their own."""
-    return sample_indices(number + 1, 1, dataset_size, f"further-{seed}")[0]
+    return tasks_of_step(dataset, TasksOfStep(run_id=run_id, seed=f"further-{seed}", step=number + 1, count=1))[0]
 
 
 def step_requests(
     group_id: str,
-    task: Any,
+    task: TaskRequest,
     *,
     count: int,
     run_id: str,
@@ -103,7 +184,8 @@ def step_requests(
     """
     return [
         EnqueueRolloutRequest(
-            input=task,
+            input=task.input,
+            metadata=task.metadata,
             mode="test" if sample == count else mode,
             resources_id=resources_id,
             config=config,

@@ -34,7 +34,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import RolloutConfig
 from lightstream.trainers import AgentPolicy, AlgorithmContext, Group, Trainer, checkpoint_folder, trajectories
 from lightstream.trainers.run.checkpoint import CheckpointFolder
-from lightstream.trainers.run.tasks import step_group_id, step_requests
+from lightstream.trainers.run.tasks import TaskRequest, step_group_id, step_requests
 from tests.trainers.support.instant_store import InstantStore
 from tests.trainers.support.trajectories import random_trajectory
 from tests.trainers.support.two_policies import team_trajectory
@@ -74,7 +74,8 @@ async def consume(settings: Settings, steps: int) -> None:
         for group in range(GROUPS):
             name = step_group_id("trainer", step, group)
             asked = step_requests(
-                name, group, count=SIZE, run_id="trainer", mode="train", resources_id=None, config=RolloutConfig(),
+                name, TaskRequest(group), count=SIZE, run_id="trainer", mode="train", resources_id=None,
+                config=RolloutConfig(),
                 assembly=None,
             )  # fmt: skip
             await store.enqueue_many_rollouts(asked)

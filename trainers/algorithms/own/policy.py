@@ -25,7 +25,7 @@ from ...run.checkpoint import existing_folder
 from ...run.data_sets import as_tasks
 from ...run.identity import check_model, identity_of_model
 from ...run.run import Run
-from ...run.tasks import Dataset, sample_indices, step_group_id, step_requests
+from ...run.tasks import Dataset, TasksOfStep, step_group_id, step_requests, task_of, tasks_of_step
 from ...servers.following import FollowingServers, check_model_server
 from .step import Learned, Step
 
@@ -387,10 +387,11 @@ class Policy:
         requests: list[EnqueueRolloutRequest] = []
         groups = 0
         for wish in asked:
-            for index in sample_indices(step, wish.tasks, len(wish.dataset), self._seed):
+            wanted = TasksOfStep(run_id=run.run_id, seed=self._seed, step=step, count=wish.tasks, known_step=step - 1)
+            for index in tasks_of_step(wish.dataset, wanted):
                 requests += step_requests(
                     step_group_id(run.run_id, step, groups),
-                    wish.dataset[index],
+                    task_of(wish.dataset, index),
                     count=wish.rollouts_per_task,
                     run_id=run.run_id,
                     mode="train",

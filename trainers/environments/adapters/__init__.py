@@ -1,0 +1,1 @@
+"""Environments of other libraries, each as an :class:`~lightstream.trainers.environments.Environment`."""
