@@ -442,6 +442,14 @@ export interface Rows {
     last_sign_at: string | null;
     quiet_seconds: number | null;
   };
+  "task-rates": {
+    task: string | null;
+    rollouts: number | null;
+    pass_rate: number | null;
+    low: number | null;
+    mean: number | null;
+    high: number | null;
+  };
   "task-rollouts": {
     rollout_id: string | null;
     run_id: string | null;
