@@ -21,7 +21,7 @@ from .option_text import option
 
 @dataclass(frozen=True, slots=True)
 class Learners:
-    """Who is trained, and on what.
+    """The agent to train, and its tasks.
 
     Attributes:
         name: the run's default name.

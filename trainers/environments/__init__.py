@@ -1,4 +1,4 @@
-"""Environments: a versioned set of tasks, an agent, and a verifier that rewards what the agent did."""
+"""Environments: a versioned set of tasks, an agent, and a verifier that rewards its work."""
 
 from .difficulty import TaskRate, by_difficulty
 from .environment import Environment, EnvironmentFailedError

@@ -19,7 +19,7 @@ REST_SHARE_MAX = 0.2
 
 @dataclass(frozen=True, slots=True)
 class TaskRate:
-    """What is known of a task.
+    """The pass rate of a task.
 
     Attributes:
         rollouts: how many of the last rollouts have a reward.
@@ -74,7 +74,7 @@ def by_difficulty(
 
 
 def rates_of_view(settings: Settings, tasks: TaskSet, wanted: TasksOfStep) -> Mapping[str, TaskRate]:
-    """What the view knows of each task, by the rollouts that the run's steps consumed (the query ``:task-rates``).
+    """Read the rates of tasks from the view, by the rollouts that the run's steps consumed (``:task-rates``).
 
     Raises:
         ServiceUnavailableError: the view does not answer.

@@ -186,7 +186,7 @@ class TaskSet:
 
 
 def metadata_of(name: str, digest: str, task: Task) -> dict[str, Any]:
-    """What a rollout's metadata say of its task."""
+    """The metadata by which a rollout names its task."""
     noted: dict[str, Any] = {"set": name, "digest": digest, "id": task.id}
     if task.split:
         noted["split"] = task.split

@@ -94,7 +94,7 @@ def task_of(dataset: Dataset, index: int) -> TaskRequest:
 
 
 def tasks_of_step(dataset: Dataset, wanted: TasksOfStep) -> list[int]:
-    """Positions of the tasks of a step: the data set's own choice, else those of :func:`sample_indices`.
+    """Positions of the tasks of a step: the data set's own choice, else that of :func:`sample_indices`.
 
     Raises:
         TrainingError: the data set is empty, or chooses a task that it does not have.

@@ -217,7 +217,7 @@ def _check_paths(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
         if not path.resolve().is_relative_to(real):
             raise SettingsError(
-                f"{path} leads out of its task folder, to {path.resolve()}.", next_step="Copy what it needs into it."
+                f"{path} leads out of its task folder, to {path.resolve()}.", next_step="Copy the file into the folder."
             )
         if not path.is_file() and not path.is_dir():
             raise SettingsError(f"{path} is neither a file nor a folder.", next_step="Remove it.")
