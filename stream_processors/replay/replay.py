@@ -18,7 +18,7 @@ from ..core.segments import Segment, segments_of, transitions_of
 from .comparison import Merge
 from .late_rollouts import LateRollouts, RolloutOffsets, ranges_of, rollout_of
 from .log import AttemptKey, LogEntry, Selection, TopicReader
-from .reward_rule import ReplayedAttempt, RewardRule, Rewards, RuleErrors, reward_again
+from .reward_rule import ReplayedAttempt, RewardRule, Rewards, RuleErrors, checked_rewards, reward_again
 
 logger = logging.getLogger(__name__)
 
@@ -133,50 +133,71 @@ class Replay:
 
 
 class RewardsAgain:
-    """A rule's rewards for every attempt of a run, to put on its trajectories as a trainer consumed them.
+    """A rule's rewards for attempts, to put on their trajectories as a trainer consumed them.
 
     Reads the run's spans once, when it is made.
+
+    Args:
+        attempts: of which the rule is asked.
+        errors_max: as for :class:`ReplayRules`.
 
     Attributes:
         errors: in how many attempts the rule failed, and the first of these. Their rewards are missing.
 
     Raises:
         ServiceUnavailableError: Kafka does not answer.
-        SettingsError: the rule fails too often.
+        SettingsError: the rule fails too often; or the log has no longer all that an attempt was assembled from.
     """
 
-    def __init__(self, settings: Settings, run_id: str, rule: RewardRule, errors_max: int | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        run_id: str,
+        rule: RewardRule,
+        attempts: frozenset[AttemptKey],
+        errors_max: int | None,
+    ) -> None:
         self._outcomes: dict[AttemptKey, Rewards | Exception] = {}
 
         def kept(attempt: ReplayedAttempt) -> Rewards:
             try:
                 rewards = rule(attempt)
+                checked_rewards(rewards, attempt.trajectory)
             except Exception as error:
                 self._outcomes[_key(attempt.trajectory)] = error
                 raise
             self._outcomes[_key(attempt.trajectory)] = rewards
             return rewards
 
-        replay = Replay(settings, ReplayRules(reward=kept, errors_max=errors_max), Selection(run_id=run_id))
+        rules, selection = ReplayRules(reward=kept, errors_max=errors_max), Selection(run_id=run_id, attempts=attempts)
+        replay = Replay(settings, rules, selection)
         for _ in replay.trajectories():
             pass
         self.errors = replay.rule_errors
+        for outcome in self._outcomes.values():
+            if isinstance(outcome, Exception):
+                outcome.__traceback__ = None  # it holds an attempt's spans
+        if missing := attempts - self._outcomes.keys():
+            raise SettingsError(
+                f"{len(missing)} of {len(attempts)} attempts, such as {min(missing)[1]!r}, cannot be assembled again: "
+                "their spans have left the log, or cannot be read. A reward rule reads them.",
+                next_step="Begin after a later step (--at), or leave them out (--without).",
+            )
 
     def __call__(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory with the rule's rewards.
+        """The trajectory with the rule's rewards; of single calls, those that it has.
 
         Raises:
-            SettingsError: the attempt's spans have left the log.
+            KeyError: the rule was not asked about this attempt.
         """
-        if _key(trajectory) not in self._outcomes:
-            raise SettingsError(
-                f"the spans of rollout {trajectory.rollout_id!r} have left the log, and a reward rule reads them."
-            )
         outcome = self._outcomes[_key(trajectory)]
+        calls = {None, *(triplet.call_index for triplet in trajectory.triplets)}
 
         def again(_: ReplayedAttempt) -> Rewards:
             if isinstance(outcome, Exception):
                 raise outcome
+            if isinstance(outcome, Mapping):  # by the newest revision, which may have calls that this one lacks
+                return {call: reward for call, reward in outcome.items() if call in calls}
             return outcome
 
         return reward_again(again, ReplayedAttempt(trajectory, ()), trajectory.credit)

@@ -52,7 +52,7 @@ class RuleErrors:
 def _line(error: Exception) -> str:
     """The line where the rule raised; empty if it returned something that is no reward."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # behind the call of the rule
-    if not frames or frames[0].name == "_checked":
+    if not frames or frames[0].name == checked_rewards.__name__:
         return ""
     return f" ({frames[-1].filename}, line {frames[-1].lineno})"
 
@@ -134,7 +134,7 @@ def reward_again(
     """
     trajectory = attempt.trajectory
     try:
-        whole, by_call = _checked(rule(attempt), {t.call_index for t in trajectory.triplets})
+        whole, by_call = checked_rewards(rule(attempt), trajectory)
     except Exception as error:  # noqa: BLE001  # the user's code; reported on the trajectory
         if on_error is not None:
             on_error(error)
@@ -145,7 +145,13 @@ def reward_again(
     return with_rewards(trajectory, whole, by_call, credit, RECORDED_AS)
 
 
-def _checked(value: object, calls: set[int]) -> tuple[float | None, dict[int, float]]:
+def checked_rewards(value: object, trajectory: Trajectory) -> tuple[float | None, dict[int, float]]:
+    """The reward of the whole trajectory, and of single calls by their index.
+
+    Raises:
+        SettingsError, TypeError, ValueError: it is no reward, or names a call that is not there.
+    """
+    calls = {triplet.call_index for triplet in trajectory.triplets}
     if not isinstance(value, Mapping):
         return _number(value), {}
     whole = _number(value.get(None))

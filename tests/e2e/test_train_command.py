@@ -80,7 +80,7 @@ def test_a_run_with_its_runner_in_another_process(kafka_servers: str, tmp_path: 
     assert [step["fork"]["reward/mean"] for step in forked["steps"]] == [
         step["committed"]["reward/mean"] for step in forked["steps"]
     ]
-    assert f"{STEPS * GROUPS} attempts of run 'parity' are left out" in fewer.stderr
+    assert f"{STEPS * GROUPS} of {STEPS * GROUPS * SAMPLES} attempts are left out" in fewer.stderr
     assert "Run parity: committed, and as a fork" in fewer.stdout
     assert list((tmp_path / "fewer").glob("step-*/model.safetensors"))
     assert "takes rollouts of run 'parity', 16 at once" in said

@@ -18,6 +18,7 @@ from lightstream.trainers import VERL, Trainer, make_tiny_model, train_recorded
 from lightstream.trainers.algorithms.recorded import write_recording
 from lightstream.trainers.algorithms.replaying import replay_training
 from lightstream.trainers.ledger.reading import read_topic
+from lightstream.trainers.loop.recovery import Change
 
 from .support.instant_store import InstantStore
 from .test_recorded import contents, published_trajectories, verl_of
@@ -97,15 +98,16 @@ def test_a_fork_has_the_weights_of_a_training_that_had_its_trajectories(trained:
     ]
     committed = contents(trained.settings.data_dir, [trained.steps[-1].checkpoint_url])[0]
 
-    same = replay_training(trained.settings, "run", tmp_path / "same", at=1, change=lambda t: t)
+    same = replay_training(trained.settings, "run", tmp_path / "same", at=1, fork=lambda _: lambda t: t)
     assert (same.weights / "model.safetensors").read_bytes() == committed
     assert (same.differing, same.other_weights) == ({}, [])
     assert [step for step, metrics in same.metrics.items() if "actor/pg_loss" in metrics] == [1, 3, 4]
 
-    other = replay_training(trained.settings, "run", tmp_path / "other", at=1, change=rewarded)
+    other = replay_training(trained.settings, "run", tmp_path / "other", at=1, fork=lambda _: rewarded)
     assert [step for step, metrics in other.metrics.items() if "actor/pg_loss" in metrics] == [1, 2, 3, 4]
     assert other.committed == {step.step: step.metrics for step in trained.steps}
     assert set(other.differing) == {2, 3, 4}, "the first step is kept"
+    assert other.compared == [1], "weights of a fork are others"
     later = [t if t.rollout_id.startswith("run-s1-") else newer(rewarded(t)) for t in trained.trajectories]
     assert (other.weights / "model.safetensors").read_bytes() == trained.weights_with("later", later) != committed
 
@@ -120,7 +122,7 @@ def test_without_some_rollouts_it_has_the_weights_of_a_run_that_never_saw_them(
     def without(trajectory: Trajectory) -> Trajectory | None:
         return None if trajectory.group_id in poisoned else trajectory
 
-    fork = replay_training(trained.settings, "run", tmp_path / "without", change=without)
+    fork = replay_training(trained.settings, "run", tmp_path / "without", fork=lambda _: without)
     assert (fork.weights / "model.safetensors").read_bytes() == trained.weights_with("kept", kept)
 
 
@@ -128,7 +130,7 @@ def test_a_step_of_which_nothing_is_left_changes_nothing(trained: Trained, tmp_p
     def without(trajectory: Trajectory) -> Trajectory | None:
         return None if trajectory.rollout_id.startswith("run-s4-") else trajectory
 
-    fork = replay_training(trained.settings, "run", tmp_path / "without", change=without)
+    fork = replay_training(trained.settings, "run", tmp_path / "without", fork=lambda _: without)
     assert fork.steps == [1, 2, 3, 4]
     assert fork.metrics[4] == {}
     assert (fork.weights / "model.safetensors").read_bytes() == contents(
@@ -136,7 +138,18 @@ def test_a_step_of_which_nothing_is_left_changes_nothing(trained: Trained, tmp_p
     )[0]
 
 
+def test_it_begins_after_a_step_that_changed_nothing_too(trained: Trained, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def fork(steps: Sequence[TrainingStep]) -> Change:
+        seen.extend(step.step for step in steps)
+        return rewarded
+
+    other = replay_training(trained.settings, "run", tmp_path / "other", at=2, fork=fork)
+    assert (seen, other.steps) == ([3, 4], [1, 3, 4])
+
+
 @pytest.mark.parametrize("at", [4, 9])
 def test_a_step_that_none_follows_is_named(trained: Trained, tmp_path: Path, at: int) -> None:
-    with pytest.raises(TrainingError, match=f"run 'run' has no step {at} that others follow. Name one from 1 to 3"):
-        replay_training(trained.settings, "run", tmp_path / "none", at=at, change=rewarded)
+    with pytest.raises(TrainingError, match=f"run 'run' has no step after {at} to make again: its last is 4"):
+        replay_training(trained.settings, "run", tmp_path / "none", at=at, fork=lambda _: rewarded)

@@ -6,7 +6,7 @@ Or a fork of it: from a step on with other rewards, or without some of its rollo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias
 
+from lightstream.runtime.files import private_folder
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import TrainingError
@@ -38,6 +39,9 @@ from .verl import VERL
 STEPS_AT_ONCE = 10
 """So many steps' trajectories are in memory."""
 
+Fork: TypeAlias = "Callable[[Sequence[TrainingStep]], Change]"
+"""Given the steps of a fork, says how their trajectories change."""
+
 Differences: TypeAlias = dict[str, tuple[float, float]]
 """Metric -> committed, now."""
 
@@ -54,7 +58,7 @@ class ReplayedTraining:
         differing: step -> the metrics that are not the committed ones.
         metrics: step -> the metrics that it had this time; empty where nothing of it was left.
         committed: step -> its committed metrics.
-        compared: the steps whose committed weights are still on the disk.
+        compared: the steps whose committed weights are still on the disk; those of a fork are not compared.
         other_weights: those of which the weights are not the same to the bit.
     """
 
@@ -75,7 +79,7 @@ def replay_training(
     folder: Path,
     *,
     at: int = 0,
-    change: Change | None = None,
+    fork: Fork | None = None,
     progress: Progress | None = None,
 ) -> ReplayedTraining:
     """Make every step of a run again: from its first weights, with its options, on the trajectories that it consumed.
@@ -83,64 +87,118 @@ def replay_training(
     Commits nothing, and samples nothing. On the machine of the run, with the same number of threads and versions of
     torch and verl, all is the same to the bit.
 
-    With a ``change`` the steps after ``at`` are a fork. Its rollouts are those that the run sampled: from its second
-    step on, another policy than the fork's answered, and only a correction (``correction=…``) accounts for that.
+    With a ``fork`` the steps after ``at`` train on changed trajectories. The run sampled them: from the fork's second
+    step on, another policy than the fork's answered. Only the run's ``rollout_correction`` accounts for that. Tries of
+    steps that were discarded are no part of a fork.
 
     Args:
         folder: where the weights go, under ``step-…``.
         at: the last step that is made as it was.
-        change: gives the trajectory to train on in place of each after ``at``; ``None`` leaves it out.
+        fork: called once, with the steps after ``at``, before any is made; returns how trajectories change.
 
     Raises:
-        TrainingError: the run has no step, or none after ``at``; was not made by ``VERL`` in one process; or its first
-            weights or some of its trajectories are gone.
+        TrainingError: the run has no step, or none after ``at``; was not made by ``VERL`` in one process; its first
+            weights or some of its trajectories are gone; or the disk has no room to compare weights.
         ServiceUnavailableError: Kafka does not answer.
     """
     progress = progress or Progress(None)
     committed = _steps_of(settings, run_id)
-    updates = [step for step in committed if _is_made(step, at, change)]
-    if not updates:
+    made = [step for step in committed if _is_made(step, at, fork)]
+    if not made:
         raise TrainingError(f"run {run_id!r} has no step that changed the weights.")
-    if at and not updates[0].step <= at < updates[-1].step:
+    if made[-1].step <= at:
         raise TrainingError(
-            f"run {run_id!r} has no step {at} that others follow.",
-            next_step=f"Name one from {updates[0].step} to {updates[-1].step - 1}.",
+            f"run {run_id!r} has no step after {at} to make again: its last is {made[-1].step}.",
+            next_step="Name an earlier one.",
         )
+    change = None if fork is None else fork([step for step in made if step.step > at])
     checkpoints = CheckpointFolder(folder)
-    first = _first_weights(settings, updates[0], checkpoints)
-    result = ReplayedTraining(first)
-    after: TrainingStep | None = None
+    first = _first_weights(settings, made[0], checkpoints)
+    making = _Making(settings, run_id, at, change, progress, checkpoints, first, ReplayedTraining(first))
     # Options may have changed at a restart, which went on from a checkpoint just so.
-    for (options_json, _), of_options in groupby(updates, lambda step: (step.made_with[OPTIONS], step.step > at)):
-        options = VERL(**options_of(options_json))
-        engine = options.new_engine(result.weights, first)
-        with closing(engine), closing(TrajectorySource(settings, f"lightstream-replay-{run_id}", run_id=run_id)) as log:
-            source = LoggedGroups(log, run_id, limit_s=0.0, enqueue=lambda _: None, progress=progress)
-            rollouts = Rollouts(run=_run(settings, committed, progress), source=options.scored(source))
-            for steps in _chunks(list(of_options)):
-                progress.say(f"Making steps {steps[0].step} to {steps[-1].step} of {updates[-1].step} again.")
-                changed = change if steps[0].step > at else None
+    for options_json, of_options in groupby(made, lambda step: step.made_with[OPTIONS]):
+        making.make(VERL(**options_of(options_json)), list(of_options), committed, last=made[-1])
+    return making.result
+
+
+@dataclass(slots=True)
+class _Making:
+    """Makes steps, those of one set of options after the other."""
+
+    settings: Settings
+    run_id: str
+    at: int
+    change: Change | None
+    progress: Progress
+    checkpoints: CheckpointFolder
+    first: Path
+    result: ReplayedTraining
+    _after: TrainingStep | None = None
+
+    def make(
+        self, options: VERL, of_options: list[TrainingStep], committed: list[TrainingStep], last: TrainingStep
+    ) -> None:
+        """Make steps with an engine of their own, which is gone afterwards, and write the weights."""
+        result, run_id = self.result, self.run_id
+        engine = options.new_engine(result.weights, self.first)
+        trajectories = TrajectorySource(self.settings, f"lightstream-replay-{run_id}", run_id=run_id)
+        with closing(engine), closing(trajectories) as log:
+            source = LoggedGroups(log, run_id, limit_s=0.0, enqueue=lambda _: None, progress=self.progress)
+            rollouts = Rollouts(run=_run(self.settings, committed, self.progress), source=options.scored(source))
+            for steps in _chunks(of_options, self.at):
+                self.progress.say(f"Making steps {steps[0].step} to {steps[-1].step} of {last.step} again.")
+                change = self.change if steps[0].step > self.at else None
                 for step in steps:
                     result.steps.append(step.step)
                     result.committed[step.step], result.metrics[step.step] = dict(step.metrics), {}
-                for step, metrics in make_again(options, rollouts, engine, steps, after=after, change=changed):
-                    _compare(settings, result, step, metrics, engine)
-                after = next((s for s in reversed(steps) if s.outcome is StepOutcome.UPDATED), after)
-            save = engine.save_weights if result.steps[-1] == updates[-1].step else engine.save
-            result.weights = checkpoints.write(result.steps[-1], save)
-    return result
+                for step, metrics in make_again(options, rollouts, engine, steps, after=self._after, change=change):
+                    self._compare(step, metrics)
+                    if change is None:
+                        self._compare_weights(step, engine)
+                self._after = next((s for s in reversed(steps) if s.outcome is StepOutcome.UPDATED), self._after)
+            save = engine.save_weights if of_options[-1] is last else engine.save
+            result.weights = self.checkpoints.write(of_options[-1].step, save)
+
+    def _compare(self, step: TrainingStep, metrics: dict[str, float]) -> None:
+        self.result.metrics[step.step] = metrics
+        differing = {
+            name: (step.metrics[name], value)
+            for name, value in metrics.items()
+            if name in step.metrics and not _is_time(name) and not _same(step.metrics[name], value)
+        }
+        if differing:
+            self.result.differing[step.step] = differing
+
+    def _compare_weights(self, step: TrainingStep, engine: Engine) -> None:
+        folder = folder_of(self.settings, step.checkpoint_url or "")
+        if not step.checkpoint_url or not any(folder.rglob("*model.safetensors")):
+            return
+        self.result.compared.append(step.step)
+        try:
+            private_folder(self.checkpoints.root)
+            if not has_weights_of(engine, folder, self.checkpoints.root):
+                self.result.other_weights.append(step.step)
+        except OSError as error:
+            raise TrainingError(
+                f"the weights of step {step.step} cannot be written to {self.checkpoints.root}, to compare them: "
+                f"{error}.",
+                next_step="Make room, or name another folder.",
+            ) from error
 
 
-def _is_made(step: TrainingStep, at: int, change: Change | None) -> bool:
+def _is_made(step: TrainingStep, at: int, fork: Fork | None) -> bool:
     """Whether a step is made again. In a fork, one without a signal may have another reward, and with it a signal."""
-    forked = change is not None and step.step > at
+    forked = fork is not None and step.step > at
     return step.outcome is StepOutcome.UPDATED or (forked and step.outcome is StepOutcome.UNCHANGED)
 
 
 def _steps_of(settings: Settings, run_id: str) -> list[TrainingStep]:
     codec, group_id = codec_for(settings), f"lightstream-replay-{run_id}"
-    records = [record for _, record in read_topic(settings, TRAINING_STEPS, codec, group_id=group_id)]
-    steps = [record for record in records if isinstance(record, TrainingStep) and record.run_id == run_id]
+    steps = [
+        record
+        for _, record in read_topic(settings, TRAINING_STEPS, codec, group_id=group_id)
+        if isinstance(record, TrainingStep) and record.run_id == run_id
+    ]
     if not steps:
         raise TrainingError(f"there is no step of run {run_id!r}.", next_step="`lightstream runs` shows the runs.")
     algorithm = steps[0].made_with.get("algorithm", "an algorithm")
@@ -177,27 +235,10 @@ def _run(settings: Settings, committed: Sequence[TrainingStep], progress: Progre
     )
 
 
-def _chunks(steps: list[TrainingStep]) -> Iterator[list[TrainingStep]]:
-    for first in range(0, len(steps), STEPS_AT_ONCE):
-        yield steps[first : first + STEPS_AT_ONCE]
-
-
-def _compare(
-    settings: Settings, result: ReplayedTraining, step: TrainingStep, metrics: dict[str, float], engine: Engine
-) -> None:
-    result.metrics[step.step] = metrics
-    differing = {
-        name: (step.metrics[name], value)
-        for name, value in metrics.items()
-        if name in step.metrics and not _is_time(name) and not _same(step.metrics[name], value)
-    }
-    if differing:
-        result.differing[step.step] = differing
-    folder = folder_of(settings, step.checkpoint_url or "")
-    if step.checkpoint_url and any(folder.rglob("*model.safetensors")):
-        result.compared.append(step.step)
-        if not has_weights_of(engine, folder):
-            result.other_weights.append(step.step)
+def _chunks(steps: list[TrainingStep], at: int) -> Iterator[list[TrainingStep]]:
+    for part in ([step for step in steps if step.step <= at], [step for step in steps if step.step > at]):
+        for first in range(0, len(part), STEPS_AT_ONCE):
+            yield part[first : first + STEPS_AT_ONCE]
 
 
 def _is_time(name: str) -> bool:

@@ -203,10 +203,7 @@ def make_again(
         TrainingError: trajectories are gone from the log.
     """
     low_water = {p.partition: p.offset for p in after.low_water} if after is not None else {}
-    consumed = [
-        {(c.rollout_id, c.attempt_id, c.revision): c.group_id for c in s.consumed if GROUP_SKIPPED not in c.not_trained}
-        for s in steps
-    ]
+    consumed = [consumed_in(step) for step in steps]
     run = rollouts.run
     found = rollouts.source.reread(low_water, {identity for names in consumed for identity in names})
     version = version_of(after)
@@ -230,11 +227,21 @@ def make_again(
         batch = select_batch(options, split_silent(options, groups), version, engine, own)
         metrics = group_metrics(groups) | batch.metrics
         if batch.outcome is StepOutcome.UPDATED:
-            yield step, metrics | update(engine, batch, run, step.step, version).metrics
+            updated = update(engine, batch, run, step.step, version, sampled_elsewhere=change is not None)
+            yield step, metrics | updated.metrics
         elif groups and change is not None:
             yield step, metrics
         if step.outcome is StepOutcome.UPDATED:
             version += 1
+
+
+def consumed_in(step: TrainingStep) -> dict[tuple[str, str, int], str]:
+    """Rollout, attempt and revision of each trajectory that a step could train on, to its group."""
+    return {
+        (c.rollout_id, c.attempt_id, c.revision): c.group_id
+        for c in step.consumed
+        if GROUP_SKIPPED not in c.not_trained
+    }
 
 
 def version_of(step: TrainingStep | None) -> int:

@@ -156,6 +156,7 @@ def update(
     version: int,
     *,
     gap_max: float = math.inf,
+    sampled_elsewhere: bool = False,
 ) -> Update:
     """Have each policy learn from its part of a batch; says so where actor and model server do not agree.
 
@@ -165,6 +166,7 @@ def update(
     Args:
         gap_max: see :class:`~lightstream.trainers.loop.protocols.Engine`; a step that is made again was committed
             already.
+        sampled_elsewhere: another policy sampled the rollouts, so a gap is nothing odd.
     """
     found: dict[str, dict[str, float]] = {}
     refused: dict[str, NothingLearned] = {}
@@ -174,14 +176,14 @@ def update(
         except NothingLearned as outcome:
             refused[name] = outcome
             batch.rows.refuse(rows, outcome.reason)
-    _say_what_is_odd(run, step, found)
+    _say_what_is_odd(run, step, found, sampled_elsewhere=sampled_elsewhere)
     metrics = _joined(found | {name: outcome.metrics for name, outcome in refused.items()})
     return Update(metrics, refused, learned=bool(found))
 
 
-def _say_what_is_odd(run: Run, step: int, found: Mapping[str, Mapping[str, float]]) -> None:
+def _say_what_is_odd(run: Run, step: int, found: Mapping[str, Mapping[str, float]], *, sampled_elsewhere: bool) -> None:
     apart = max((metrics.get("logprob_diff_max", math.nan) for metrics in found.values()), default=math.nan)
-    if apart > LOGPROB_DIFF_EXPECTED_MAX:
+    if apart > LOGPROB_DIFF_EXPECTED_MAX and not sampled_elsewhere:
         run.progress.say(
             f"Step {step}: the log-probabilities of actor and model server differ by up to "
             f"{apart:.2g} (expected: below {LOGPROB_DIFF_EXPECTED_MAX:g}). Do both run the "

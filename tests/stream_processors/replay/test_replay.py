@@ -264,16 +264,31 @@ def test_rewards_for_the_trajectories_that_a_trainer_consumed(
     (tmp_path / "rule.py").write_text(RULE)
     rule = load_reward_rule(str(tmp_path / "rule.py"))
     replayed = {t.rollout_id: t for t in run(settings, ReplayRules(reward=rule))[0]}
-    again = RewardsAgain(settings, "", rule, None)
+    attempts = frozenset((t.rollout_id, t.attempt_id) for t in history)
+    again = RewardsAgain(settings, "", rule, attempts, None)
     for trajectory in history:
         expected = replayed[trajectory.rollout_id]
         assert again(trajectory) == expected.model_copy(update={"drops": again(trajectory).drops})
         assert [drop.detail for drop in again(trajectory).drops] == [drop.detail for drop in expected.drops]
     assert again.errors.count == 1
-    with pytest.raises(SettingsError, match="the spans of rollout 'gone' have left the log"):
-        again(history[0].model_copy(update={"rollout_id": "gone"}))
+    assert "rule.py, line 4" in again.errors.first
+    with pytest.raises(SettingsError, match=r"1 of 5 attempts, such as 'gone-a1', cannot be assembled again"):
+        RewardsAgain(settings, "", rule, attempts | {("gone", "gone-a1")}, None)
     with pytest.raises(SettingsError, match="failed in more than 0 attempts; the first was rollout d"):
-        RewardsAgain(settings, "", rule, 0)
+        RewardsAgain(settings, "", rule, attempts, 0)
+    without = RewardsAgain(settings, "", rule, frozenset(key for key in attempts if key[0] != "d"), 0)
+    assert without.errors.count == 0, "the rule is not asked about others"
+
+
+def test_rewards_of_calls_that_came_later_are_not_put_on_an_earlier_revision(
+    settings: Settings, history: list[Trajectory]
+) -> None:
+    by_call: dict[int | None, float | None] = {0: 0.5, 1: 0.25}
+    again = RewardsAgain(settings, "", lambda _: by_call, frozenset({("a", "a-a1")}), 0)
+    first = next(t for t in history if t.rollout_id == "a")
+    earlier = first.model_copy(update={"triplets": first.triplets[:1]})
+    assert [triplet.reward for triplet in again(earlier).triplets] == [0.5]
+    assert again(earlier).drops == earlier.drops
 
 
 def test_of_a_trained_attempt_that_revision_counts(history: list[Trajectory], settings: Settings) -> None:
