@@ -15,7 +15,7 @@ from faust.types import TP
 
 from lightstream.runtime.clock import NANOS_PER_MILLISECOND
 from lightstream.runtime.disk import DiskRoom
-from lightstream.runtime.kafka import KafkaContact, writer_in
+from lightstream.runtime.kafka import KafkaContact, kafka_unavailable, writer_in
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import Topic
 
@@ -75,8 +75,11 @@ class Processors:
         """Number of present records of its partitions that the worker has not taken up. Any thread.
 
         Raises:
-            ServiceUnavailableError: Kafka does not answer.
+            ServiceUnavailableError: Kafka does not answer; said within two seconds, so that whoever asks for health
+                does not take the worker for dead.
         """
+        if kafka.silent_s() != 0.0:
+            raise kafka_unavailable(TimeoutError())
         positions = self._positions()
         ends = kafka.end_offsets(positions)
         return sum(max(0, ends[place] - position) for place, position in positions.items())
