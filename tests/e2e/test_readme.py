@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from statistics import fmean
 
@@ -18,7 +17,7 @@ import pytest
 
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
-from lightstream.trainers import Trainer, VerlConfig
+from lightstream.trainers import Trainer
 from tests.support.forked import run_forked
 from tests.support.waiting import eventually
 
@@ -113,8 +112,7 @@ def test_the_programs_of_the_training_page_run(
     assert outputs[2].count("'outcome'") >= 7
 
 
-def test_the_training_page_names_every_option() -> None:
+def test_the_training_page_names_every_argument() -> None:
     page = (ROOT / "docs" / "training.md").read_text("utf-8")
-    options = [field.name for field in fields(VerlConfig)]
     arguments = [name for name in inspect.signature(Trainer.__init__).parameters if name not in ("self", "clock")]
-    assert [name for name in options + arguments if f"`{name}`" not in page] == []
+    assert [name for name in arguments if f"`{name}`" not in page] == []

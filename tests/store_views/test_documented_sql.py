@@ -27,7 +27,7 @@ ASKED = re.compile(r"""(?:lightstream sql |\.(?:query|sql|pl|df)\(\s*)(["'])([^:
 """Statements that a command or a program asks, however they begin."""
 QUOTED = re.compile(r"""(["`])((?:SELECT|FROM|WITH)\s(?:(?!\1|\n\n).)+)\1""", re.DOTALL)
 """In a sentence, too."""
-CONDITION = re.compile(r"""(?:\bwhere=|--where )"([^"]+)\"""")
+CONDITION = re.compile(r"""(?:\bwhere=|--where |--without )"([^"]+)\"""")
 """Of trajectories, in place of a statement."""
 NAMED = re.compile(r"""(?:lightstream sql |")(:[a-z][\w-]*)([^)}\n`]*)""")
 GIVEN = re.compile(r"""--(\w+) (\S+)|(\w+)"?(?:=|: )"([^"]*)\"""")
@@ -88,6 +88,7 @@ def test_a_statement_on_a_page_runs(filled: LogFile, sql: str, values: dict[str,
         "what the log has (`SELECT rolout_id FROM rollouts`)\n",
         'SFT(where="rolout_id IS NULL")\n',
         "    lightstream export parquet calls.parquet --where \"rolout_id = 'a'\"\n",
+        "    lightstream fork a --without \"rolout_id = 'a'\"\n",
     ],
 )
 def test_a_column_that_does_not_exist_is_found_in_each_form(filled: LogFile, text: str) -> None:
