@@ -63,8 +63,8 @@ STEP_METRICS: Mapping[str, str] = {
         " with a `data_source`)"
     ),
     "batch": (
-        "`groups/without_signal`, `groups/skipped`, `groups/refilled`, `batch/excluded_<reason>`, "
-        "`response_tokens/mean`, `turns/mean`"
+        "`groups/without_signal`, `groups/skipped`, `groups/refilled`, `metrics/not_finite`, "
+        "`batch/excluded_<reason>`, `response_tokens/mean`, `turns/mean`"
     ),
     "actor": (
         "`actor/entropy`, `actor/ppo_kl`, `actor/pg_clipfrac`, `actor/ratio_mean`, `actor/kl_loss`, "

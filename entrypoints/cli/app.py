@@ -297,7 +297,7 @@ def replay(
     output: Output = Format.TABLE,
 ) -> None:
     """Assemble history again by other rules and compare; or train on it again."""
-    if train is not None and without is not None:
+    if train is not None and (without is not None or reward is not None):
         from .fork import run_fork
 
         run_fork(Settings.load(), train, 0, reward, without, errors_max, out, output)
@@ -345,7 +345,7 @@ def fork(
     errors_max: Annotated[
         int, typer.Option(help="Stop when the reward rule raises in more attempts than these.", min=0)
     ] = 10,
-    out: Annotated[Path | None, typer.Option(help="Folder for weights.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for weights; by default .lightstream/forks/RUN.")] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Train a run again from a step on, with other rewards or without some rollouts, and compare."""

@@ -1,5 +1,5 @@
 -- The trained calls that did most to make an answer more probable; at the end, those that made it less so. A call counts by
--- its advantage (its reward minus the mean of the rollouts of its group) times its likeness to the answer: the share of the answer's pairs of
+-- its advantage (its reward minus the mean of its group's rollouts, those without a call too) times its likeness to the answer: the share of the answer's pairs of
 -- neighbouring tokens that it has, times the same of the prompt. That is a first approximation of what one step of a policy
 -- gradient does to the probability of the answer. Only steps before the answer's policy version count.
 -- $span: span id of the call whose answer it is.
@@ -30,14 +30,24 @@ called AS (
     WHERE rollout_id IN (SELECT rollout_id FROM used)
     GROUP BY ALL
 ),
-trained AS (
-    SELECT *, reward - avg(of_rollout) FILTER (is_first) OVER (PARTITION BY step, group_id) AS advantage
+scored AS (
+    SELECT step, group_id, avg(score) AS reward
     FROM (
-        SELECT used.*, call_index, span_id, reward,
-            avg(reward) OVER (PARTITION BY step, group_id, rollout_id, attempt_id, revision) AS of_rollout,
-            row_number() OVER (PARTITION BY step, group_id, rollout_id, attempt_id, revision ORDER BY call_index) = 1 AS is_first
-        FROM used JOIN called USING (rollout_id, attempt_id, revision)
+        SELECT used.step, used.group_id, coalesce(avg(called.reward), any_value(made.reward)) AS score
+        FROM used
+        JOIN (
+            SELECT rollout_id, attempt_id, revision, any_value(mode) AS mode, any_value(reward) AS reward FROM trajectories_raw
+            WHERE rollout_id IN (SELECT rollout_id FROM used) GROUP BY ALL
+        ) AS made USING (rollout_id, attempt_id, revision)
+        LEFT JOIN called USING (rollout_id, attempt_id, revision)
+        WHERE made.mode <> 'test'
+        GROUP BY used.step, used.group_id, rollout_id, attempt_id, revision
     )
+    GROUP BY ALL
+),
+trained AS (
+    SELECT used.*, call_index, span_id, called.reward, called.reward - scored.reward AS advantage
+    FROM used JOIN called USING (rollout_id, attempt_id, revision) JOIN scored USING (step, group_id)
 ),
 likened AS (
     SELECT trained.*,

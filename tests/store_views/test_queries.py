@@ -376,6 +376,37 @@ def test_blame_takes_the_mean_of_rollouts_and_lists_only_calls_with_weight(log: 
     ]
 
 
+def test_blame_compares_with_rollouts_without_a_call_too_and_with_no_baseline(log: LogFile) -> None:
+    consumed = list[ConsumedTrajectory]()
+    for name, calls, reward in (("called", 1, 1.0), ("silent", 0, 0.0), ("baseline", 1, 0.0)):
+        spec: dict[str, Any] = {
+            "run_id": "a",
+            "group_id": "g",
+            "mode": RolloutMode("test" if name == "baseline" else "train"),
+        }
+        log.write(state(name, **spec))
+        log.write_and_assemble(
+            opened(name, **spec),
+            *[proxy_span(len(consumed) + 1, rollout_id=name, policy_version=0) for _ in range(calls)],
+            reward_span(1000 + len(consumed), reward, rollout_id=name),
+            closed(name),
+        )
+        weight = int(name == "called")
+        consumed.append(
+            ConsumedTrajectory(rollout_id=name, attempt_id=f"{name}-a1", revision=0, group_id="g", triplet_count=weight)
+        )
+    log.write(
+        *[ResourcesRecord(resources_id=f"v{n}", version=n, run_id="a", created_unix_nano=1) for n in range(2)],
+        training_step(1, StepOutcome.UPDATED, run_id="a", consumed=consumed, resources_id="v1"),
+    )
+    log.write(state("asked", run_id="a"))
+    log.write_and_assemble(
+        opened("asked", run_id="a"), proxy_span(500, rollout_id="asked", policy_version=1), closed("asked")
+    )
+    (found,) = ask(log, "blame", span=span_id(500))
+    assert (found["rollout_id"], found["advantage"]) == ("called", 0.5)
+
+
 def test_the_benchmark_of_the_pages_asks_each_of_their_queries_with_values(run: LogFile) -> None:
     api = Path(__file__).parents[2] / "store_views" / "dashboard" / "src" / "api"
     named = {name for path in api.glob("*.ts") for name in re.findall(r'":([a-z-]+)"', path.read_text("utf-8"))}

@@ -130,6 +130,8 @@ class Steps:
         if skipped.names:
             all_metrics["groups/skipped"] = float(len(skipped.names))
         all_metrics |= rollouts.source.metrics()
+        if none := sum(_is_no_number(name, value) for name, value in all_metrics.items()):
+            all_metrics["metrics/not_finite"] = float(none)
         low_water = sorted(rollouts.source.low_water().items())
         folder = None if resources is None else resources.checkpoint_url
         record = TrainingStep(
@@ -192,6 +194,15 @@ def _report(
         resources_id=None if resources is None else resources.resources_id,
         metrics=dict(record.metrics),
     )
+
+
+def _is_no_number(metric: str, value: float) -> bool:
+    """Whether a metric should be a number and is none, which the ledger leaves out.
+
+    A comparison that was not made has NaN.
+    """
+    not_compared = "logprob_" in metric and math.isnan(value)
+    return not math.isfinite(value) and not not_compared
 
 
 def _consumed(

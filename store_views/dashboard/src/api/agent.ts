@@ -82,6 +82,8 @@ export interface TriedRow {
   /** Rollouts with the highest and the lowest. */
   best: string | null;
   worst: string | null;
+  /** Of the task, those of rows that are left out too. */
+  of_rollouts: number;
   /** Of the first row. */
   input_json: string | null;
 }

@@ -87,14 +87,16 @@ const EXPORTED_AT_ONCE = 5_000;
 export async function allRollouts(filters: RolloutFilters): Promise<RolloutRow[]> {
   const rows: RolloutRow[] = [];
   let cursor: Cursor | null = null;
+  let limit = EXPORTED_AT_ONCE;
   do {
-    const asked = { ...given({ ...filters, answers: "1" }, cursor, EXPORTED_AT_ONCE), whole: "1" };
+    const asked = { ...given({ ...filters, answers: "1" }, cursor, limit), whole: "1" };
     const page = (await askPage(":rollouts", asked)) as { rows: RolloutRow[]; truncated: boolean };
     if (page.truncated && page.rows.length === 0)
       throw new Error("An input or an answer is larger than the view's limit of one reply. Ask for it with `lightstream sql`.");
     rows.push(...page.rows);
     // Where texts are long, the view answers with fewer rows than there are.
-    cursor = after(page.rows, page.truncated ? page.rows.length : EXPORTED_AT_ONCE);
+    cursor = after(page.rows, page.truncated ? page.rows.length : limit);
+    limit = Math.min(EXPORTED_AT_ONCE, 2 * page.rows.length);
   } while (cursor);
   return rows;
 }

@@ -471,6 +471,7 @@ export interface Rows {
     high: number | null;
     best: string | null;
     worst: string | null;
+    of_rollouts: number | null;
     input_json: string | null;
   };
   tokens: {

@@ -63,7 +63,7 @@ export function Task() {
   );
 }
 
-const rolloutsOf = (tries: readonly TriedRow[]) => tries.reduce((sum, row) => sum + row.rollouts, 0);
+const rolloutsOf = (tries: readonly TriedRow[]) => tries[0]?.of_rollouts ?? 0;
 
 const BY_POLICY: Column<TriedRow>[] = [
   {

@@ -1,7 +1,7 @@
 /** Whether a training is well: its measures beside their normal ranges. */
 
 import type { StepRow } from "../api/runs";
-import { duration, figure, percent } from "../format.ts";
+import { duration, figure, percent, plural } from "../format.ts";
 import type { Alarm } from "./alarms";
 
 export interface Measure {
@@ -32,9 +32,7 @@ const THROUGHPUT_WATCH = 0.5;
 /** Shares and times are of so many last steps. */
 const LATELY = 5;
 /** Trainers write NaN for these where the model server gave no log-probabilities. */
-const NAN_IF_NOT_COMPARED = /(^|\/)logprob_/;
 /** Of metrics that are no numbers so many are named. */
-const NAMES_MAX = 4;
 
 /** Of the committed steps of a run; a measure that no step has is left out. */
 export function measuresOf(steps: readonly StepRow[]): Measure[] {
@@ -97,24 +95,21 @@ function measured(name: string, metric: string, curve: (number | null)[], judge:
   return last === undefined ? null : { name, metric, value: figure(last), curve, ...judge(last, known) };
 }
 
-/** Metrics of the last steps that are NaN or infinite; the view has these as texts. */
+/** Steps whose metrics were NaN or infinite. The log has finite ones alone, and how many were not. */
 function noNumbers(steps: readonly StepRow[]): Measure | null {
-  const isNone = (name: string, value: unknown) =>
-    value !== null && value !== undefined && !Number.isFinite(value) && !(String(value) === "NaN" && NAN_IF_NOT_COMPARED.test(name));
-  const ofStep = (step: StepRow) => (step.outcome === "discarded" ? [] : Object.keys(step.metrics).filter((name) => isNone(name, step.metrics[name])));
-  const found = steps.slice(-LATELY).findLast((step) => ofStep(step).length > 0);
-  const [first, ...others] = found ? ofStep(found) : [];
-  if (!found || first === undefined) return null;
-  const names = [first, ...others].slice(0, NAMES_MAX).join(", ");
+  const metric = "metrics/not_finite";
+  const found = steps.slice(-LATELY).findLast((step) => (step.metrics[metric] ?? 0) > 0);
+  if (!found) return null;
+  const none = found.metrics[metric] ?? 0;
   return {
     name: "No numbers, lately",
-    metric: first,
-    value: String(found.metrics[first]),
+    metric,
+    value: figure(none),
     normal: "a number for each metric",
     state: "alarm",
-    curve: steps.map((step) => ofStep(step).length),
+    curve: steps.map((step) => step.metrics[metric] ?? 0),
     alarm: {
-      title: `Step ${found.step} measured what is no number: ${names}${others.length >= NAMES_MAX ? ` and ${others.length + 1 - NAMES_MAX} more` : ""}`,
+      title: `Step ${found.step} measured what is no number: ${plural(none, "metric")}`,
       advice:
         "The weights may hold it, too, and nothing more is learned then. Go on from a step before it with a lower learning rate, or with clipped gradients.",
     },
