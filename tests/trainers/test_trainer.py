@@ -145,7 +145,8 @@ def test_a_function_trains_and_goes_on_where_it_was(settings: Settings) -> None:
             seen.extend(t.rollout_id for group in groups for t in group.trajectories)
             prompt = PromptTemplate(template=f"version {step}: {{task}}")
             record = context.resources_record(step, {"prompt": prompt})
-            context.commit(step, groups, started_unix_nano=started, metrics={"tried": 2.0}, resources=record)
+            metrics = {"tried": 2.0, "loss": math.nan, "scale": math.inf, "policy/a/logprob_diff_max": math.nan}
+            context.commit(step, groups, started_unix_nano=started, metrics=metrics, resources=record)
 
     reports: list[StepReport] = []
     tasks = ["a", "b", "c"]
@@ -154,6 +155,7 @@ def test_a_function_trains_and_goes_on_where_it_was(settings: Settings) -> None:
     assert [report.step for report in reports] == [1, 2, 3]
     assert [report.resources_id for report in reports] == [f"trainer-v{step}" for step in (1, 2, 3)]
     assert reports[0].metrics["tried"] == 2.0
+    assert reports[0].metrics["metrics/not_finite"] == 2.0, "where nothing was compared, there is no number to miss"
     assert len(seen) == len(set(seen)) == 3 * 2 * 3
 
 
