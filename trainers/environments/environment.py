@@ -10,19 +10,19 @@ from typing import Any, TypeAlias, cast
 
 from lightstream.producers import LitAgent, rollout
 from lightstream.producers.runner.daemon_thread import call_in_thread
-from lightstream.schemas.errors import LightstreamError
+from lightstream.schemas.errors import LightstreamError, TrainingError
 from lightstream.schemas.types import NamedResources, Rollout
 
 from .sets import DIGEST_SHOWN, Task, TaskSet, task_from
 
 Verdict: TypeAlias = float | Mapping[str, float]
-"""The reward, or several by name, the first of which trains."""
+"""The reward, or several by name. ``primary`` trains, else ``reward``, else the first one."""
 
 Verifier: TypeAlias = Callable[[Task, Any], Verdict | Awaitable[Verdict]]
 
 ONE_REWARD = (
-    "Return one finite number, or an object of them whose first one trains. Rewards of single turns: call "
-    "`emit_reward(…, link=…)` in the agent."
+    "Return one finite number, or an object of them: `primary` trains, else `reward`, else the first. Rewards of "
+    "single turns: call `emit_reward(…, link=…)` in the agent."
 )
 
 
@@ -72,8 +72,18 @@ class Environment(LitAgent[Any]):
 
     @property
     def train(self) -> TaskSet:
-        """The split ``train``; of a set without splits, all tasks."""
-        return self.task_set.split("train") if "train" in self.task_set.splits else self.task_set
+        """The split ``train``; of a set without splits, all tasks.
+
+        Raises:
+            TrainingError: the set has splits, and none is ``train``: all tasks would have the held-out ones among them.
+        """
+        splits = self.task_set.splits
+        if splits and "train" not in splits:
+            raise TrainingError(
+                f"the task set {self.name!r} has no split 'train' to train on; it has {', '.join(splits)}.",
+                next_step="Name one `train`, or make new ones: task_set.split_by(train=0.9, validation=0.1).",
+            )
+        return self.task_set.split("train") if splits else self.task_set
 
     @property
     def validation(self) -> TaskSet | None:

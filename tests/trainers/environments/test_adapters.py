@@ -25,6 +25,7 @@ from lightstream.trainers.environments.adapters import library
 from lightstream.trainers.environments.adapters.folder import folder_environment
 from lightstream.trainers.environments.adapters.gymnasium import gymnasium_environment
 from lightstream.trainers.environments.adapters.mcp import McpServer, tool_agent
+from lightstream.trainers.environments.adapters.openenv import without_secrets
 from lightstream.trainers.environments.adapters.reasoning_gym import reasoning_gym_environment
 from lightstream.trainers.environments.named import named_environment
 
@@ -217,12 +218,18 @@ def test_an_agent_has_the_tools_of_a_server(settings: Settings, asked: dict[str,
 
 
 def test_a_server_that_does_not_start_fails_the_attempt(settings: Settings) -> None:
-    agent = tool_agent(McpServer(command=[sys.executable, "-c", "raise SystemExit(3)"]))
+    agent = tool_agent(McpServer(command=[sys.executable, "-c", "raise SystemExit(3)", "--token=secret"]))
     environment = Environment(task_set("none", ["x"]), agent, lambda task, answer: 1.0)
     with model(settings, lambda messages: "x") as llm:
         (error,) = rewards_of(environment, environment.train, llm, [0])
     assert isinstance(error, EnvironmentFailedError)
-    assert "gives no tools" in str(error)
+    assert f"the MCP server {sys.executable} gives no tools" in str(error)
+    assert "secret" not in str(error)
+
+
+def test_an_address_is_shown_without_its_secrets() -> None:
+    url = "https://me:secret@host:8080/mcp?token=secret#secret"
+    assert McpServer(url=url).shown == without_secrets(url) == "https://host:8080/mcp"
 
 
 def test_a_server_is_a_program_or_an_address() -> None:

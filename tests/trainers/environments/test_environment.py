@@ -13,7 +13,9 @@ import cloudpickle  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from lightstream.producers import LitAgent, Runner
+from lightstream.producers.runner.primary import primary_key_of
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.types import EnqueueRolloutRequest, NamedResources, Rollout, RolloutConfig
 from lightstream.trainers.environments import Environment, EnvironmentFailedError, Task, task_set
 from tests.producers.support import ListStore
@@ -183,3 +185,17 @@ def test_splits_are_what_a_trainer_is_given() -> None:
     environment = Environment(parted, adds, is_right)
     assert (len(environment.train), len(environment.validation or ())) == (2, 2)
     assert Environment(SUMS, adds).validation is None
+
+
+def test_held_out_tasks_are_never_trained_on() -> None:
+    environment = Environment(SUMS.split_by(questions=0.5, test=0.5), adds, is_right)
+    with pytest.raises(TrainingError, match="has no split 'train' to train on; it has questions, test"):
+        _ = environment.train
+
+
+@pytest.mark.parametrize(
+    ("names", "key"),
+    [(["right", "reward"], "reward"), (["reward", "primary"], "primary"), (["right", "short"], "right"), ([], None)],
+)
+def test_one_of_several_rewards_trains(names: list[str], key: str | None) -> None:
+    assert primary_key_of(names) == key
