@@ -192,8 +192,9 @@ _PLACES = {"APP_DIR": "work", "TESTS_DIR": "tests", "LOGS_DIR": "logs"}
 
 
 async def _within(limit_s: float | None, what: str, work: Any) -> Any:
+    limit = asyncio.timeout(limit_s)
     try:
-        async with asyncio.timeout(limit_s) as limit:
+        async with limit:
             return await work
     except TimeoutError as error:
         if not limit.expired():
