@@ -354,6 +354,52 @@ def test_paths_that_the_model_has_taken_neither_block_nor_lead_elsewhere(
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("cat /app/x", True),
+        ('cat "/app/x"', True),
+        ("open('/app/x')", True),
+        ('open(f"/app/{name}")', True),
+        ("PATH=/bin:/app", True),
+        ("(cd /app&& make)", True),
+        ("${X:-/app}", True),
+        ("ls /app|wc", True),
+        ('["/app", 1]', True),
+        ("[/app]", True),
+        ("Write `x` to `/app`.", True),
+        ("Work in /app.", True),
+        ('"$ROOT"/app/x', False),
+        ("'root'/app/x", False),
+        ("${ROOT}/app", False),
+        ("$(pwd)/app", False),
+        ("ls */app", False),
+        ('for f in *; do ls "$f"/app; done', False),
+        ("/usr/app /application /app.py ./app", False),
+    ],
+)
+def test_folders_of_a_container_become_those_of_the_attempt(
+    settings: Settings, tmp_path: Path, line: str, changed: bool
+) -> None:
+    tests = f"cat > /dev/null <<'END'\n{line}\nEND\ncp \"$0\" ../kept.txt; echo 1 > /logs/verifier/reward.txt"
+    task_folder(tmp_path / "tasks", "one", line, tests)
+    command = "cp ../instruction.md ../said.txt"
+    environment = folder_environment(tmp_path / "tasks", command=command, keep="always", settings=settings)
+    llm = LLM(endpoint="http://127.0.0.1:9/v1", model="m")
+    assert rewards_of(environment, environment.train, llm, [0]) == [1.0]
+    (kept,) = settings.data_dir.absolute().rglob("kept.txt")
+    expected = line.replace("/app", str(kept.parent / "work")) if changed else line
+    assert kept.read_text("utf-8").splitlines()[1] == expected
+    assert kept.with_name("said.txt").read_text("utf-8") == expected
+
+
+def test_a_data_folder_that_a_shell_reads_otherwise_is_refused(settings: Settings, tmp_path: Path) -> None:
+    task_folder(tmp_path / "tasks", "one", "Do.", "true")
+    blank = settings.model_copy(update={"data_dir": tmp_path / "my data"})
+    with pytest.raises(SettingsError, match="has a blank or a sign that a shell reads"):
+        folder_environment(tmp_path / "tasks", settings=blank)
+
+
 def test_a_working_folder_that_became_a_link_fails_the_attempt(settings: Settings, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

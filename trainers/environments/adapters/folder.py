@@ -5,8 +5,8 @@
     TASK/environment/         files of the agent's working folder (optional; a Dockerfile is not built)
     TASK/tests/test.sh        run after the agent; writes logs/verifier/reward.txt or reward.json
 
-Tasks run as processes, each attempt in a folder of its own. Tests name folders of a container: in their copies
-``/app``, ``/tests`` and ``/logs`` become the attempt's folders.
+Tasks run as processes, each attempt in a folder of its own. Instruction and tests name folders of a container:
+in their copies ``/app``, ``/tests`` and ``/logs`` become the attempt's folders.
 """
 
 from __future__ import annotations
@@ -37,7 +37,19 @@ from ..sets import Task, TaskSet
 REWARD_BYTES_MAX = 1024 * 1024
 OUTPUT_SHOWN_BYTES = 20_000
 REWARDS = ("reward.json", "reward.txt")
-OF_A_CONTAINER = re.compile(rb"(?<![\w./-])/(app|tests|logs)(?=[/\s\"';:)]|$)", re.MULTILINE)
+OF_A_CONTAINER = re.compile(
+    r"""
+    (?: (?<! [\w./)}*"'-] )                  # not within a path: "$ROOT"/app, ${ROOT}/app, $(pwd)/app, */app
+      | (?<= [\s=(\[,{:+] ["'] )             # but after a quote that opens: cat "/app/x"
+      | (?<= [\s=(\[,{:+] [fFrRbBuU] ["'] )  # as in Python: f"/app/{name}"
+      | (?<= ^ ["'] ) | (?<= :- )            # "/app/run" as a command, ${X:-/app}
+    )
+    /(app|tests|logs)
+    (?= [/\s"';:)}&|,\]`<>] | \.(?:\s|$) | $ )
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
+PLAIN_PATH = re.compile(r"[\w./@%+=:,-]+")
 OF_A_SHELL = frozenset(
     {
         *("HOME", "LANG", "PATH", "TMPDIR"),
@@ -105,6 +117,12 @@ class FolderAgent(CommandAgent):
                 f"the option command is {program!r}, and no text.", next_step="Quote it: command='\"true\"'."
             )
         super().__init__(program or "true", keep=keep, limits=limits, settings=settings)
+        data_folder = str(self._settings.data_dir.absolute())
+        if not PLAIN_PATH.fullmatch(data_folder):
+            raise SettingsError(
+                f"the data folder {data_folder!r} has a blank or a sign that a shell reads, and tests name it.",
+                next_step="Set LIGHTSTREAM_DATA_DIR to a folder without.",
+            )
         self._root = root
         self._program = program
         self._turns_max = turns_max
@@ -115,7 +133,8 @@ class FolderAgent(CommandAgent):
     ) -> RolloutResult:
         source = await asyncio.to_thread(_checked, self._root, task, self._limits.folder_bytes_max)
         self._check_time(task, rollout)
-        await asyncio.to_thread(_lay_out, source, folder)
+        task = task | {"instruction": _of_attempt(str(task["instruction"]), folder)}
+        await asyncio.to_thread(_lay_out, source, folder, task["instruction"])
         await asyncio.to_thread(_check_digest, source, task)
         content = json.dumps(task).encode()
         (folder / "task.json").write_bytes(content)
@@ -318,12 +337,18 @@ def _digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _lay_out(source: Path, folder: Path) -> None:
+def _of_attempt(text: str, folder: Path) -> str:
+    """A text with the attempt's folders in place of a container's."""
+    places = {"app": folder / "work", "tests": folder / "tests", "logs": folder / "logs"}
+    return OF_A_CONTAINER.sub(lambda found: str(places[found[1]]), text)
+
+
+def _lay_out(source: Path, folder: Path, instruction: str) -> None:
     if (source / "environment").is_dir():
         shutil.copytree(
             source / "environment", folder / "work", dirs_exist_ok=True, ignore=shutil.ignore_patterns(*NOT_COPIED)
         )
-    shutil.copy(source / "instruction.md", folder / "instruction.md")
+    (folder / "instruction.md").write_text(instruction, "utf-8", "replace")
 
 
 def _lay_out_tests(source: Path, folder: Path, task: Mapping[str, Any]) -> None:
@@ -344,11 +369,10 @@ def _lay_out_tests(source: Path, folder: Path, task: Mapping[str, Any]) -> None:
     shutil.copytree(source / "tests", folder / "tests")
     (folder / "logs" / "verifier").mkdir(parents=True)
     _check_digest(source, task)
-    places = {b"app": folder / "work", b"tests": folder / "tests", b"logs": folder / "logs"}
     for file in (folder / "tests").rglob("*"):
         if file.suffix in (".sh", ".py"):
-            content = OF_A_CONTAINER.sub(lambda found: str(places[found[1]]).encode(), file.read_bytes())
-            file.write_bytes(content)
+            text = file.read_bytes().decode("utf-8", "surrogateescape")
+            file.write_bytes(_of_attempt(text, folder).encode("utf-8", "surrogateescape"))
 
 
 def _reward(logs: Path, result: CommandResult) -> RolloutResult:
