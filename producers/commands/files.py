@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def clear(path: Path) -> None:
-    """Remove what is at a path, be it a file, a pipe, a link or a folder. What a link names stays.
+    """Remove anything at a path, be it a file, a pipe, a link or a folder. The target of a link stays.
 
     Raises:
         OSError: it cannot be removed.
@@ -26,7 +26,7 @@ def clear(path: Path) -> None:
 
 
 def write_over(path: Path, content: bytes) -> None:
-    """Write a file in place of what is at its path. It neither waits for a pipe's reader nor follows a link.
+    """Write a file in place of anything at its path. It neither waits for a pipe's reader nor follows a link.
 
     Raises:
         OSError: it cannot be written.

@@ -365,7 +365,7 @@ def _lay_out_tests(source: Path, folder: Path, task: Mapping[str, Any]) -> None:
         for name in ("tests", "logs"):
             clear(folder / name)
     except OSError as error:
-        raise EnvironmentFailedError(f"the tests cannot be laid out beside what the agent left: {error}.") from error
+        raise EnvironmentFailedError(f"the tests cannot be laid out where the agent has been: {error}.") from error
     shutil.copytree(source / "tests", folder / "tests")
     (folder / "logs" / "verifier").mkdir(parents=True)
     _check_digest(source, task)
