@@ -91,9 +91,16 @@ def runner(
     env: Env = None,
     env_option: EnvOption = None,
     verifier: Verifier = None,
-    reward: RewardOf = "program",
-    keep: Annotated[str, typer.Option(help="Which attempts' folders stay: `failed`, `always` or `never`.")] = "failed",
-    folder_mb_max: Annotated[int, typer.Option(min=1, help="Most MB that an attempt's folder may grow to.")] = 1024,
+    reward: Annotated[
+        str | None,
+        typer.Option(help="`program` (default): the command says it; `exit`: 1 for its exit status 0, else 0."),
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Which attempts' folders stay: `failed` (default), `always` or `never`.")
+    ] = None,
+    folder_mb_max: Annotated[
+        int | None, typer.Option(min=1, help="Most MB that an attempt's folder may grow to (default 1024).")
+    ] = None,
     run_id: Annotated[
         str | None, typer.Option(help="Run whose rollouts it takes, `*` for any; by default as the agent's file.")
     ] = None,
@@ -101,16 +108,20 @@ def runner(
     rollouts: Annotated[int | None, typer.Option(min=1, help="End after so many attempts.")] = None,
 ) -> None:
     """Run an agent on the rollouts of a run, until Ctrl-C."""
-    from .environments import name_of_environment, only_environment
-    from .runner import agent_of, run_runner
+    from .environments import name_of_environment, no_options_without_environment, only_environment
+    from .runner import FOLDER_MB_MAX, agent_of, run_runner
 
     settings = Settings.load()
     log_to_stderr(settings, logging.WARNING)
     if env is not None:
-        environment = only_environment(env, env_option or [], agent=agent, command=command)
+        of_commands = {"--verifier": verifier, "--reward": reward, "--keep": keep, "--folder-mb-max": folder_mb_max}
+        environment = only_environment(env, env_option or [], agent=agent, command=command, **of_commands)
         run_runner(settings, environment, run_id or name_of_environment(env), concurrency, rollouts)
         return
-    chosen = agent_of(settings, agent, command, verifier, reward, keep, folder_mb_max)
+    no_options_without_environment(env_option)
+    chosen = agent_of(
+        settings, agent, command, verifier, reward or "program", keep or "failed", folder_mb_max or FOLDER_MB_MAX
+    )
     run_runner(settings, chosen, run_id, concurrency, rollouts)
 
 

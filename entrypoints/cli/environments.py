@@ -48,6 +48,16 @@ def only_environment(name: str, options: Sequence[str], **others: Any) -> Enviro
     return found
 
 
+def no_options_without_environment(options: Sequence[str] | None) -> None:
+    """Refuse ``--env-option`` without ``--env``.
+
+    Raises:
+        SettingsError: there is one.
+    """
+    if options:
+        raise SettingsError(f"--env-option {options[0]} needs --env.", next_step="Name the environment with --env.")
+
+
 def name_of_environment(name: str) -> str:
     """Return the default name of a run in this environment."""
     kind, _, rest = name.partition(":")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SAY_EVERY_S = 10.0
 REWARDS_KEPT = 100
+FOLDER_MB_MAX = 1024
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -37,7 +38,7 @@ def agent_of(
     verifier: str | None,
     reward: str,
     keep: str = "failed",
-    folder_mb_max: int = 1024,
+    folder_mb_max: int = FOLDER_MB_MAX,
 ) -> CommandAgent | str:
     """The agent of ``--command``, or the name of one in Python.
 

@@ -14,7 +14,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 
 from .agents import load_agent, load_named, name_of_file
-from .environments import name_of_environment, only_environment
+from .environments import name_of_environment, no_options_without_environment, only_environment
 from .load import needs
 from .option_text import option
 
@@ -46,6 +46,7 @@ def learners_of(
     if env is not None:
         environment = only_environment(env, env_options, agent=agent, tasks=tasks, validation=validation)
         return Learners(name_of_environment(env), environment, environment.train, environment.validation)
+    no_options_without_environment(env_options)
     if agent is None or tasks is None:
         raise SettingsError(
             "no agent is named." if agent is None else "no file of tasks is named.",

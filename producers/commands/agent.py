@@ -32,6 +32,7 @@ from lightstream.schemas.types import LLM, AttemptedRollout, NamedResources, Pro
 
 from ..agent import LitAgent, RolloutResult
 from ..child_processes import attempt_environment
+from .files import read_head, write_over
 from .process import TAIL_BYTES, CommandError, CommandLimits, CommandResult, run_command
 
 RewardFrom: TypeAlias = Literal["program", "exit"]
@@ -133,8 +134,7 @@ class CommandAgent(LitAgent[Any]):
         result = await run_command(
             command, folder=folder / "work", environment=environment, content=content, limits=self._limits
         )
-        (folder / output).write_bytes(result.output)
-        (folder / output.replace(".txt", ".err.txt")).write_bytes(result.error_tail)
+        await asyncio.to_thread(_keep_output, folder, output, result)
         return result
 
     def _folder(self, rollout: AttemptedRollout) -> Path:
@@ -180,6 +180,14 @@ def _make(folder: Path) -> None:
     (folder / "work").mkdir(mode=0o700, parents=True)
 
 
+def _keep_output(folder: Path, name: str, result: CommandResult) -> None:
+    try:
+        write_over(folder / name, result.output)
+        write_over(folder / name.replace(".txt", ".err.txt"), result.error_tail)
+    except OSError as error:
+        raise CommandError(f"the command's output cannot be kept: {error}.") from error
+
+
 def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -208,8 +216,7 @@ def _reward_in(file: Path) -> dict[str, float] | None:
         CommandError: it has something else.
     """
     try:
-        with file.open("rb") as stream:
-            content = stream.read(RESULT_BYTES_MAX + 1)
+        content = read_head(file, RESULT_BYTES_MAX + 1)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -22,6 +22,7 @@ from ..tracer import OtelTracer
 from .daemon_thread import call_in_thread
 from .hooks import Hook, call_hook
 from .outcome import Outcome
+from .primary import primary_key_of
 
 if TYPE_CHECKING:
     from .runner import Runner
@@ -36,9 +37,6 @@ LATEST_RESOURCES_WAIT_S = 1.0
 
 NAMED_RESOURCES_WAIT_S = 10.0
 """Resources may be published after the rollout that names them."""
-
-PRIMARY_KEYS = ("primary", "reward")
-"""The dimension of a returned mapping that is the reward; without one of these it is the first."""
 
 REPORT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Between tries, each of which waits for Kafka by itself: a broker's restart passes."""
@@ -254,8 +252,7 @@ def _emit_result(result: Any) -> None:
     if result is None:
         return
     if isinstance(result, Mapping):
-        keys = [key for key in PRIMARY_KEYS if key in result]
-        emit_reward(result, primary_key=keys[0] if keys else next(iter(result), None))
+        emit_reward(result, primary_key=primary_key_of(result))
         return
     try:
         emit_reward(result)

@@ -84,6 +84,9 @@ def test_task_rates_are_those_of_consumed_rollouts(log: LogFile) -> None:
                 triplet_count=0,
             )
             log.write(training_step(step, StepOutcome.UPDATED, consumed=[consumed], run_id="a"))
+    # A late reward is of a revision that no step has consumed.
+    log.write_and_assemble(reward_span(200, 5.0, rollout_id="r3"))
+    assert log.rows("SELECT revision, reward FROM trajectories_latest WHERE rollout_id = 'r3'") == [(1, 5.0)]
     shown = ask(log, "task-rates", run="a", digest="new")
     assert [(row["task"], row["rollouts"], row["pass_rate"], row["low"], row["high"]) for row in shown] == [
         ("easy", 2, 1.0, 1.0, 1.0),

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.errors import ServiceUnavailableError, TrainingError
 
 from ..run.tasks import TasksOfStep, sample_indices
 from .sets import TaskSet
@@ -77,7 +77,7 @@ def rates_of_view(settings: Settings, tasks: TaskSet, wanted: TasksOfStep) -> Ma
     """Read the rates of tasks from the view, by the rollouts that the run's steps consumed (``:task-rates``).
 
     Raises:
-        ServiceUnavailableError: the view does not answer.
+        ServiceUnavailableError: the view does not answer, has not read all of the log yet, or cuts the answer off.
     """
     from lightstream.store_views.client import ViewClient
     from lightstream.store_views.queries import named_query
@@ -86,9 +86,20 @@ def rates_of_view(settings: Settings, tasks: TaskSet, wanted: TasksOfStep) -> Ma
     sql, values = named_query("task-rates").statement(given)
     view = ViewClient(settings)
     try:
-        rows = view.query(sql, "now", params=values).dicts()
+        answer = view.query(sql, "now", params=values)
     finally:
         view.close()
+    if answer.rebuilding:
+        raise ServiceUnavailableError(
+            "the view has not read all of the log yet, so the rates of tasks are not known.",
+            next_step="Start the run again when `lightstream status` shows no rebuilding.",
+        )
+    if answer.truncated:
+        raise ServiceUnavailableError(
+            f"the view cut the rates of the {len(tasks)} tasks off.",
+            next_step="Use a smaller set, or rates of your own.",
+        )
+    rows = answer.dicts()
     return {row["task"]: TaskRate(row["rollouts"], row["low"], row["high"]) for row in rows}
 
 

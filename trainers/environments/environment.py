@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,19 +9,20 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias, cast
 
 from lightstream.producers import LitAgent, rollout
-from lightstream.schemas.errors import LightstreamError
+from lightstream.producers.runner.daemon_thread import call_in_thread
+from lightstream.schemas.errors import LightstreamError, TrainingError
 from lightstream.schemas.types import NamedResources, Rollout
 
 from .sets import DIGEST_SHOWN, Task, TaskSet, task_from
 
 Verdict: TypeAlias = float | Mapping[str, float]
-"""The reward, or several by name, the first of which trains."""
+"""The reward, or several by name. ``primary`` trains, else ``reward``, else the first one."""
 
 Verifier: TypeAlias = Callable[[Task, Any], Verdict | Awaitable[Verdict]]
 
 ONE_REWARD = (
-    "Return one finite number, or an object of them whose first one trains. Rewards of single turns: call "
-    "`emit_reward(…, link=…)` in the agent."
+    "Return one finite number, or an object of them: `primary` trains, else `reward`, else the first. Rewards of "
+    "single turns: call `emit_reward(…, link=…)` in the agent."
 )
 
 
@@ -42,7 +42,7 @@ class Environment(LitAgent[Any]):
         verifier: makes the reward of a task and an answer; synchronous (run in a thread) or not.
         library: the distribution whose code rewards, such as ``reasoning-gym``. The version that the environment was
             made with must be the Runners' version too.
-        trained_agents: as of ``LitAgent``.
+        trained_agents: as of ``LitAgent``; by default the agent's own.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Environment(LitAgent[Any]):
         library: str = "",
         trained_agents: str | None = None,
     ) -> None:
-        super().__init__(trained_agents=trained_agents)
+        self._agent = agent if isinstance(agent, LitAgent) else rollout(agent)
+        super().__init__(trained_agents=self._agent.trained_agents if trained_agents is None else trained_agents)
         self.name = task_set.name
         self.digest = task_set.digest
         self._tasks: TaskSet | None = task_set
-        self._agent = agent if isinstance(agent, LitAgent) else rollout(agent)
         self._verifier = verifier
         self._library = library
         self._version = version(library) if library else ""
@@ -72,8 +72,18 @@ class Environment(LitAgent[Any]):
 
     @property
     def train(self) -> TaskSet:
-        """The split ``train``; of a set without splits, all tasks."""
-        return self.task_set.split("train") if "train" in self.task_set.splits else self.task_set
+        """The split ``train``; of a set without splits, all tasks.
+
+        Raises:
+            TrainingError: the set has splits, and none is ``train``: all tasks would have the held-out ones among them.
+        """
+        splits = self.task_set.splits
+        if splits and "train" not in splits:
+            raise TrainingError(
+                f"the task set {self.name!r} has no split 'train' to train on; it has {', '.join(splits)}.",
+                next_step="Name one `train`, or make new ones: task_set.split_by(train=0.9, validation=0.1).",
+            )
+        return self.task_set.split("train") if splits else self.task_set
 
     @property
     def validation(self) -> TaskSet | None:
@@ -83,6 +93,14 @@ class Environment(LitAgent[Any]):
 
     def is_async(self) -> bool:
         return True
+
+    def set_runner(self, runner: Any) -> None:
+        super().set_runner(runner)
+        self._agent.set_runner(runner)
+
+    def set_trainer(self, trainer: Any) -> None:
+        super().set_trainer(trainer)
+        self._agent.set_trainer(trainer)
 
     async def rollout_async(self, task: Any, resources: NamedResources, rollout: Rollout) -> Any:
         """Run the agent on a task, and have its answer judged.
@@ -109,10 +127,13 @@ class Environment(LitAgent[Any]):
             method = agent.training_rollout_async if training else agent.validation_rollout_async
             return await method(task, resources, rollout)
         call = agent.training_rollout if training else agent.validation_rollout
-        return await asyncio.to_thread(call, task, resources, rollout)
+        return await in_thread(lambda: call(task, resources, rollout), f"agent of {self.name}")
 
     async def _verdict(self, verifier: Verifier, task: Task, answer: Any) -> Any:
-        made = verifier(task, answer) if _is_async(verifier) else await asyncio.to_thread(verifier, task, answer)
+        if _is_async(verifier):
+            made: Any = verifier(task, answer)
+        else:
+            made = await in_thread(lambda: verifier(task, answer), f"verifier of {self.name}")
         return await made if inspect.isawaitable(made) else made
 
     def _check_versions(self, rollout: Rollout) -> None:
@@ -128,6 +149,14 @@ class Environment(LitAgent[Any]):
                 f"the environment was made with {self._library} {self._version}, and this Runner has {found}.",
                 next_step=f"Install {self._library}=={self._version} there.",
             )
+
+
+async def in_thread(call: Callable[[], Any], name: str) -> Any:
+    """Make a blocking call in a thread of its own, as one that hangs would hold a worker of the loop's pool forever."""
+    outcome = await call_in_thread(call, name)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.result
 
 
 def checked_reward(value: Any, whose: str) -> Verdict:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +15,9 @@ from lightstream.schemas.errors import TrainingError
 from .sets import Task, TaskSet
 
 FIELDS = frozenset({"id", "input", "metadata", "split"})
+SPLITS = frozenset({"dev", "test", "train", "val", "validation"})
+SHARD = re.compile(r"-\d+(-of-\d+)?$")
+"""Of a file's name: its number among the files of a split."""
 
 
 def task_set(name: str, rows: Iterable[Any], *, split: str = "") -> TaskSet:
@@ -20,12 +25,12 @@ def task_set(name: str, rows: Iterable[Any], *, split: str = "") -> TaskSet:
 
     Args:
         name: of the set.
-        rows: each an object with ``input`` and perhaps ``id``, ``metadata`` and ``split``; or anything else, which is
-            the input itself. An id is by default the row's number.
+        rows: each an object with ``input`` and perhaps ``id``, ``metadata`` and ``split``, and nothing else; or
+            anything without ``input``, which is the input itself. An id is by default the row's number.
         split: of rows that name none.
 
     Raises:
-        TrainingError: see :class:`TaskSet`; or a field of a row is of another kind.
+        TrainingError: see :class:`TaskSet`; or a field of a row is of another kind, or stands beside ``input``.
     """
     return TaskSet(name, _tasks(name, rows, split))
 
@@ -36,7 +41,8 @@ def load_task_set(path: str | Path, *, name: str | None = None) -> TaskSet:
     Args:
         path: a file of JSON lines (``.jsonl``), a JSON list (``.json``), a Parquet file (``.parquet``), or a folder of
             these and of JSON files with one task each. Each file of several tasks in a folder is a split, and so is
-            each folder within it.
+            each folder within it: the one named as a split usually is (``data/test-00000-of-00002.parquet``), else the
+            outermost folder. Where there are splits, other tasks are of ``train``.
         name: of the set; by default that of the file or folder.
 
     Raises:
@@ -56,6 +62,8 @@ def load_task_set(path: str | Path, *, name: str | None = None) -> TaskSet:
                 f"{file} leads out of its folder, to {file.resolve()}.", next_step="Copy the file into the folder."
             )
         tasks += _of_file(name, path, file)
+    if any(task.split for task in tasks):
+        tasks = [replace(task, split=task.split or "train") for task in tasks]
     return TaskSet(name, tasks)
 
 
@@ -94,9 +102,14 @@ def _tasks(name: str, rows: Iterable[Any], split: str = "") -> list[Task]:
 
 
 def _task(name: str, number: int, row: Any, split: str) -> Task:
-    if not isinstance(row, Mapping) or "input" not in row or not FIELDS.issuperset(cast("Mapping[str, Any]", row)):
+    if not isinstance(row, Mapping) or "input" not in row:
         return Task(str(number), dict(cast("Any", row)) if isinstance(row, Mapping) else row, split=split)
     fields = cast("Mapping[str, Any]", row)
+    if others := [str(field) for field in fields if field not in FIELDS]:
+        raise TrainingError(
+            f"task {number} of {name!r} has {', '.join(others)} beside its input.",
+            next_step="Agents would see them: put them in metadata; or name the row's input otherwise.",
+        )
     metadata = fields.get("metadata")
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TrainingError(
@@ -115,15 +128,28 @@ def _prefixed(task: Task, prefix: str) -> Task:
 def _of_file(name: str, folder: Path, file: Path) -> list[Task]:
     """The tasks of a file in a folder: one of a JSON file, else those of a split of the file's name."""
     place = file.relative_to(folder)
-    parents = place.parts[:-1]
+    split = _split_of(file, place)
     if file.suffix == ".json":
         value = _json(file, _text(file))
         if not isinstance(value, list):
-            task = _task(name, 0, value, parents[0] if parents else "")
+            task = _task(name, 0, value, split if len(place.parts) > 1 else "")
             has_id = isinstance(value, Mapping) and value.get("id") is not None and "input" in value
             return [task if has_id else Task(place.with_suffix("").as_posix(), task.input, task.metadata, task.split)]
-    tasks = _tasks(name, _rows(file), parents[0] if parents else file.stem)
+    tasks = _tasks(name, _rows(file), split)
     return [_prefixed(task, place.with_suffix("").as_posix()) for task in tasks]
+
+
+def _split_of(file: Path, place: Path) -> str:
+    """The split that a file's place names.
+
+    Raises:
+        TrainingError: it names two.
+    """
+    names = [*place.parts[:-1], SHARD.sub("", place.stem)]
+    known = list(dict.fromkeys(name for name in names if name in SPLITS))
+    if len(known) > 1:
+        raise TrainingError(f"{file} is named as two splits, {' and '.join(known)}.", next_step="Move it to one.")
+    return known[0] if known else names[0]
 
 
 def _rows(file: Path) -> list[Any]:

@@ -43,7 +43,7 @@ Choice = Callable[["TaskSet", TasksOfStep], list[int]]
 class TaskSet:
     """Tasks under a name and a digest; a data set for ``Trainer.fit``, whose items are the tasks' inputs.
 
-    Immutable: methods that change something return another set.
+    Immutable: methods that change something return another set. A part chooses its tasks as the whole does.
 
     Args:
         name: names the set in the log.
@@ -123,8 +123,11 @@ class TaskSet:
                 raise TrainingError(f"split {name!r} has none of {len(self)} tasks.", next_step="Give it more.")
             split_of |= dict.fromkeys(order[start:end], name)
             start = end
-        tasks = [Task(task.id, task.input, task.metadata, split_of[i]) for i, task in enumerate(self.tasks)]
-        return TaskSet(self.name, tasks)
+        made = TaskSet(
+            self.name, [Task(task.id, task.input, task.metadata, split_of[i]) for i, task in enumerate(self.tasks)]
+        )
+        made._choice = self._choice
+        return made
 
     def take(self, count: int) -> TaskSet:
         """The first tasks."""
@@ -154,9 +157,9 @@ class TaskSet:
                     f"{task.metadata.get(key)!r:.100}.",
                     next_step="Give one to every task.",
                 )
-        order = sorted(range(len(self)), key=lambda index: (self.tasks[index].metadata[key], index))
 
         def choose(tasks: TaskSet, wanted: TasksOfStep) -> list[int]:
+            order = sorted(range(len(tasks)), key=lambda index: (tasks.tasks[index].metadata[key], index))
             places = range((wanted.step - 1) * wanted.count, wanted.step * wanted.count)
             later = sample_indices(wanted.step, wanted.count, len(tasks), wanted.seed)
             return [order[place] if place < len(order) else later[n] for n, place in enumerate(places)]
@@ -176,10 +179,15 @@ class TaskSet:
     def _part_of(self, part: str, tasks: Sequence[Task]) -> TaskSet:
         made = object.__new__(TaskSet)
         made.name, made.tasks, made.digest = self.name, tuple(tasks), self.digest
-        made._part, made._choice = part, None
+        made._part, made._choice = part, self._choice
         return made
 
     def _chosen_by(self, choice: Choice) -> TaskSet:
+        if self._choice is not None:
+            raise TrainingError(
+                f"the task set {self.name!r} has a choice of tasks already, and one at a time is effective.",
+                next_step="Leave out one of repeated, in_order_of, by_difficulty and chosen_by.",
+            )
         made = self._part_of(self._part, self.tasks)
         made._choice = choice
         return made

@@ -97,6 +97,25 @@ def test_rewards_of_exit_status_file_and_verifier(
     assert not any((settings.data_dir / "attempts").glob("*/*")), "folders of successes are removed"
 
 
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("mkfifo ../stdout.txt", None),
+        ("mkdir ../stdout.txt ../stdout.err.txt", None),
+        ('mkfifo "$LIGHTSTREAM_RESULT_FILE"', "result.json is no file"),
+        ('mkdir "$LIGHTSTREAM_RESULT_FILE"', "the result file cannot be read"),
+    ],
+)
+def test_a_program_that_takes_our_paths_blocks_nothing(
+    settings: Settings, tracer: OtelTracer, command: str, problem: str | None
+) -> None:
+    store = ListStore()
+    run(store, CommandAgent(command, settings=settings), settings, tracer, [1])
+    succeeded, _, message = store.ended["r0"]
+    assert succeeded is (problem is None), message
+    assert (problem or "") in (message or "")
+
+
 def test_a_verifier_that_fails_fails_the_attempt(settings: Settings, tracer: OtelTracer) -> None:
     store = ListStore()
     agent = CommandAgent("true", verifier="echo broken >&2; exit 2", settings=settings)

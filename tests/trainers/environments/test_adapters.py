@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections.abc import Callable
@@ -15,13 +16,16 @@ import reasoning_gym
 from gymnasium import spaces
 from reasoning_gym.utils import extract_answer
 
+from lightstream.producers import CommandLimits
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.types import LLM, ProxyLLM
 from lightstream.trainers.environments import Environment, EnvironmentFailedError, Task, task_set
 from lightstream.trainers.environments.adapters import library
 from lightstream.trainers.environments.adapters.folder import folder_environment
 from lightstream.trainers.environments.adapters.gymnasium import gymnasium_environment
 from lightstream.trainers.environments.adapters.mcp import McpServer, tool_agent
+from lightstream.trainers.environments.adapters.openenv import without_secrets
 from lightstream.trainers.environments.adapters.reasoning_gym import reasoning_gym_environment
 from lightstream.trainers.environments.named import named_environment
 
@@ -214,12 +218,18 @@ def test_an_agent_has_the_tools_of_a_server(settings: Settings, asked: dict[str,
 
 
 def test_a_server_that_does_not_start_fails_the_attempt(settings: Settings) -> None:
-    agent = tool_agent(McpServer(command=[sys.executable, "-c", "raise SystemExit(3)"]))
+    agent = tool_agent(McpServer(command=[sys.executable, "-c", "raise SystemExit(3)", "--token=secret"]))
     environment = Environment(task_set("none", ["x"]), agent, lambda task, answer: 1.0)
     with model(settings, lambda messages: "x") as llm:
         (error,) = rewards_of(environment, environment.train, llm, [0])
     assert isinstance(error, EnvironmentFailedError)
-    assert "gives no tools" in str(error)
+    assert f"the MCP server {sys.executable} gives no tools" in str(error)
+    assert "secret" not in str(error)
+
+
+def test_an_address_is_shown_without_its_secrets() -> None:
+    url = "https://me:secret@host:8080/mcp?token=secret#secret"
+    assert McpServer(url=url).shown == without_secrets(url) == "https://host:8080/mcp"
 
 
 def test_a_server_is_a_program_or_an_address() -> None:
@@ -279,6 +289,165 @@ def test_the_model_has_a_shell_in_the_folder(settings: Settings, tmp_path: Path)
     assert seen == ["0\n\n(exit status 3)"]
 
 
+def scripted(*commands: str) -> Callable[[list[dict[str, Any]]], str | dict[str, Any]]:
+    """A model that runs these commands, one after another, and says done."""
+
+    def answer(messages: list[dict[str, Any]]) -> str | dict[str, Any]:
+        done = sum(message["role"] == "tool" for message in messages)
+        if done == len(commands):
+            return "done"
+        return {"role": "assistant", **call("bash", json.dumps({"command": commands[done]}))}
+
+    return answer
+
+
+def test_the_models_shell_and_the_tests_have_no_secret_and_no_address_of_a_reward(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    tests = 'env > "$APP_DIR/tests-env"; echo 1 > /logs/verifier/reward.txt'
+    task_folder(tmp_path / "tasks", "one", "Do.", tests)
+    environment = folder_environment(tmp_path / "tasks", keep="always", settings=settings)
+    with model(settings, scripted("env > shell-env")) as llm:
+        assert rewards_of(environment, environment.train, llm, [0]) == [1.0]
+    found = {file.name: file.read_text() for file in settings.data_dir.rglob("*-env")}
+    assert set(found) == {"shell-env", "tests-env"}
+    for text in found.values():
+        names = {line.partition("=")[0] for line in text.splitlines()}
+        assert {"PATH", "LIGHTSTREAM_TASK_FILE"} <= names
+        assert not [name for name in names if "TOKEN" in name or "KEY" in name or name.endswith("_URL")]
+
+
+def test_a_command_agent_has_the_model_and_cannot_reward_itself(settings: Settings, tmp_path: Path) -> None:
+    task_folder(tmp_path / "tasks", "one", "Do.", "echo 1 > /logs/verifier/reward.txt")
+    command = 'test -n "$OPENAI_BASE_URL" && test -z "$LIGHTSTREAM_REWARD_URL"'
+    environment = folder_environment(tmp_path / "tasks", command=command, settings=settings)
+    llm = ProxyLLM(endpoint="http://127.0.0.1:9", model="m")
+    assert rewards_of(environment, environment.train, llm, [0]) == [1.0]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mkfifo answer.txt",
+        "mkdir -p answer.txt/inner",
+        'ln -s "$OUTSIDE" answer.txt',
+        "mkfifo ../tests.txt",
+        "mkdir ../tests.txt",
+        'ln -s "$OUTSIDE" ../tests',
+        'ln -s "$OUTSIDE" ../logs',
+        "mkdir -p ../logs/verifier; echo 9 > ../logs/verifier/reward.json; chmod 0 ../logs",
+        "mkfifo ../tests",
+    ],
+)
+def test_paths_that_the_model_has_taken_neither_block_nor_lead_elsewhere(
+    settings: Settings, tmp_path: Path, command: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    task_folder(
+        tmp_path / "tasks", "one", "Do.", 'echo $(cat "$APP_DIR/answer.txt"); echo 1 > /logs/verifier/reward.txt'
+    )
+    environment = folder_environment(tmp_path / "tasks", settings=settings)
+    with model(settings, scripted(command.replace("$OUTSIDE", str(outside)))) as llm:
+        assert rewards_of(environment, environment.train, llm, [0]) == [1.0]
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("cat /app/x", True),
+        ('cat "/app/x"', True),
+        ("open('/app/x')", True),
+        ('open(f"/app/{name}")', True),
+        ("PATH=/bin:/app", True),
+        ("(cd /app&& make)", True),
+        ("${X:-/app}", True),
+        ("ls /app|wc", True),
+        ('["/app", 1]', True),
+        ("[/app]", True),
+        ("Write `x` to `/app`.", True),
+        ("Work in /app.", True),
+        ('"$ROOT"/app/x', False),
+        ("'root'/app/x", False),
+        ("${ROOT}/app", False),
+        ("$(pwd)/app", False),
+        ("ls */app", False),
+        ('for f in *; do ls "$f"/app; done', False),
+        ("/usr/app /application /app.py ./app", False),
+    ],
+)
+def test_folders_of_a_container_become_those_of_the_attempt(
+    settings: Settings, tmp_path: Path, line: str, changed: bool
+) -> None:
+    tests = f"cat > /dev/null <<'END'\n{line}\nEND\ncp \"$0\" ../kept.txt; echo 1 > /logs/verifier/reward.txt"
+    task_folder(tmp_path / "tasks", "one", line, tests)
+    command = "cp ../instruction.md ../said.txt"
+    environment = folder_environment(tmp_path / "tasks", command=command, keep="always", settings=settings)
+    llm = LLM(endpoint="http://127.0.0.1:9/v1", model="m")
+    assert rewards_of(environment, environment.train, llm, [0]) == [1.0]
+    (kept,) = settings.data_dir.absolute().rglob("kept.txt")
+    expected = line.replace("/app", str(kept.parent / "work")) if changed else line
+    assert kept.read_text("utf-8").splitlines()[1] == expected
+    assert kept.with_name("said.txt").read_text("utf-8") == expected
+
+
+def test_a_data_folder_that_a_shell_reads_otherwise_is_refused(settings: Settings, tmp_path: Path) -> None:
+    task_folder(tmp_path / "tasks", "one", "Do.", "true")
+    blank = settings.model_copy(update={"data_dir": tmp_path / "my data"})
+    with pytest.raises(SettingsError, match="has a blank or a sign that a shell reads"):
+        folder_environment(tmp_path / "tasks", settings=blank)
+
+
+def test_a_working_folder_that_became_a_link_fails_the_attempt(settings: Settings, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    task_folder(tmp_path / "tasks", "one", "Do.", "echo 1 > /logs/verifier/reward.txt")
+    environment = folder_environment(tmp_path / "tasks", settings=settings)
+    with model(settings, scripted(f"mv ../work ../away; ln -s {outside} ../work")) as llm:
+        (error,) = rewards_of(environment, environment.train, llm, [0])
+    assert isinstance(error, EnvironmentFailedError)
+    assert "the working folder is a link" in str(error)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_task_folder_that_the_agent_changes_is_not_tested(settings: Settings, tmp_path: Path) -> None:
+    folder = task_folder(tmp_path / "tasks", "one", "Do.", "echo 0 > /logs/verifier/reward.txt")
+    command = f"echo 'echo 1 > /logs/verifier/reward.txt' > {folder}/tests/test.sh"
+    environment = folder_environment(tmp_path / "tasks", command=command, settings=settings)
+    llm = LLM(endpoint="http://127.0.0.1:9/v1", model="m")
+    (error,) = rewards_of(environment, environment.train, llm, [0])
+    assert isinstance(error, EnvironmentFailedError)
+    assert "was changed since the run was begun" in str(error)
+
+
+def test_time_limits_that_no_attempt_has_are_named(settings: Settings, tmp_path: Path) -> None:
+    limits = "[agent]\ntimeout_sec = 400\n[verifier]\ntimeout_sec = 201\n"
+    task_folder(tmp_path / "tasks", "one", "Do.", "echo 1 > /logs/verifier/reward.txt", limits)
+    environment = folder_environment(tmp_path / "tasks", command="true", settings=settings)
+    llm = LLM(endpoint="http://127.0.0.1:9/v1", model="m")
+    (error,) = rewards_of(environment, environment.train, llm, [0])
+    assert isinstance(error, EnvironmentFailedError)
+    assert "400 s for the agent and 201 s for the tests, and an attempt ends after 600 s" in str(error)
+    assert "LIGHTSTREAM_ROLLOUT_TIMEOUT_S" in str(error)
+
+
+def test_a_task_folder_has_a_bound_of_bytes(settings: Settings, tmp_path: Path) -> None:
+    folder = task_folder(tmp_path / "tasks", "one", "Do.", "true")
+    (folder / "large").write_bytes(bytes(2000))
+    with pytest.raises(SettingsError, match="has 2,007 bytes, and 1,000 are allowed"):
+        folder_environment(tmp_path / "tasks", limits=CommandLimits(folder_bytes_max=1000), settings=settings)
+
+
+def test_tasks_in_no_split_are_trained_on_and_held_out_ones_never(settings: Settings, tmp_path: Path) -> None:
+    for name in ("a", "b", "test/c", "more/d"):
+        task_folder(tmp_path / "tasks", name, "Do.", "true")
+    environment = folder_environment(tmp_path / "tasks", settings=settings)
+    assert [task.id for task in environment.train.tasks] == ["a", "b", "more/d"]
+    assert [task.id for task in (environment.validation or environment.train).tasks] == ["test/c"]
+
+
 HANGS = "trap '' TERM; while true; do sleep 1; done"
 
 
@@ -299,7 +468,8 @@ HANGS = "trap '' TERM; while true; do sleep 1; done"
 def test_a_task_without_a_verdict_fails_with_a_reason(
     settings: Settings, tmp_path: Path, command: str, tests: str, reason: str
 ) -> None:
-    limits = "[agent]\ntimeout_sec = 1\n[verifier]\ntimeout_sec = 1\n" if "1 s" in reason else ""
+    part = {"the agent took": "agent", "the tests took": "verifier"}.get(reason[:14])
+    limits = f"[{part}]\ntimeout_sec = 1\n" if part else ""
     task_folder(tmp_path / "tasks", "one", "Do.", tests, limits)
     environment = folder_environment(tmp_path / "tasks", command=command, settings=settings)
     with model(settings, lambda messages: "") as llm:
@@ -318,6 +488,15 @@ def leads_out_as_a_folder(folder: Path) -> None:
     (folder / "environment").symlink_to("/etc")
 
 
+def has_a_loop(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+
+
+def has_a_link_to_itself(folder: Path) -> None:
+    (folder / "environment").mkdir()
+    (folder / "environment" / "again").symlink_to("..")
+
+
 def has_no_tests(folder: Path) -> None:
     (folder / "tests" / "test.sh").unlink()
 
@@ -329,12 +508,14 @@ def has_a_limit_that_is_none(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (leads_out, "leads out of its task folder, to /etc/passwd"),
-        (leads_out_as_a_folder, "leads out of its task folder, to /etc"),
+        (leads_out, "secret is a link, to /etc/passwd"),
+        (leads_out_as_a_folder, "environment is a link, to /etc"),
+        (has_a_loop, "loop is a link, to loop"),
+        (has_a_link_to_itself, r"again is a link, to \.\."),
         (has_no_tests, "has no tests/test.sh"),
         (has_a_limit_that_is_none, "timeout_sec of \\[agent\\] in .* is -1"),
     ],
-    ids=["link", "folder", "tests", "limit"],
+    ids=["link", "folder", "loop", "itself", "tests", "limit"],
 )
 def test_a_hostile_folder_is_refused(
     settings: Settings, tmp_path: Path, change: Callable[[Path], None], problem: str

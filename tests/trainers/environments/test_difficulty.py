@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from lightstream.schemas.errors import TrainingError
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import ServiceUnavailableError, TrainingError
+from lightstream.store_views.client import QueryResult, ViewClient
 from lightstream.trainers.environments import TaskRate, TaskSet, by_difficulty, task_set
+from lightstream.trainers.environments.difficulty import rates_of_view
 from lightstream.trainers.run.tasks import TasksOfStep, tasks_of_step
 
 TASKS, GROUPS, SAMPLES, STEPS, LAST = 60, 8, 8, 150, 32
@@ -109,3 +112,15 @@ def test_a_share_out_of_range_is_named(share: float) -> None:
     given: Any = share
     with pytest.raises(TrainingError, match=r"at most 0\.2"):
         by_difficulty(task_set("one", ["a"]), rest_share=given)
+
+
+@pytest.mark.parametrize(("flag", "problem"), [("rebuilding", "has not read all of the log"), ("truncated", "cut")])
+def test_rates_that_are_not_whole_are_refused(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, flag: str, problem: str
+) -> None:
+    flags = {"truncated": False, "rebuilding": False} | {flag: True}
+    answer = QueryResult(columns=["task"], types=["VARCHAR"], rows=[], **flags)
+    monkeypatch.setattr(ViewClient, "query", lambda *_given, **_named: answer)
+    wanted = TasksOfStep(run_id="run", seed=1, step=2, count=1, known_step=1)
+    with pytest.raises(ServiceUnavailableError, match=problem):
+        rates_of_view(settings, task_set("one", ["a"]), wanted)

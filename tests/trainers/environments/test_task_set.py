@@ -144,8 +144,9 @@ def test_a_rollout_has_name_digest_and_id_of_its_task() -> None:
         ([{"input": float("nan")}], "task '0' of 'sums'.*no JSON number"),
         ([{"input": {1}}], "task '0' of 'sums'.*set is no JSON value"),
         ([{"input": 1, "metadata": "x"}], "no object"),
+        ([{"input": 1, "answer": 2, "split": "train"}], "task 0 of 'sums' has answer beside its input.*in metadata"),
     ],
-    ids=["empty", "same id", "nan", "a set", "metadata"],
+    ids=["empty", "same id", "nan", "a set", "metadata", "answer"],
 )
 def test_rows_that_are_no_tasks_are_named(rows: list[Any], problem: str) -> None:
     with pytest.raises(TrainingError, match=problem):
@@ -209,10 +210,58 @@ def test_a_curriculum_is_a_first_pass_in_order() -> None:
     tasks = task_set("numbers", rows).in_order_of("level")
     chosen = [index for step in range(1, 7) for index in tasks_of_step(tasks, wanted(step, 4, seed=1))]
     assert [rows[index]["metadata"]["level"] for index in chosen[:10]] == list(range(10))
-    assert Counter(chosen[10:20]) != Counter(chosen[:10]) or sorted(chosen[10:20]) == list(range(10))
-    assert len(set(chosen[10:])) > 5
+    later = [
+        index for step in range(4, 7) for index in tasks_of_step(task_set("numbers", rows), wanted(step, 4, seed=1))
+    ]
+    assert chosen[12:] == later, "later passes are as those of a set without a curriculum"
     with pytest.raises(TrainingError, match="has no number 'age'"):
         tasks.in_order_of("age")
+
+
+def test_parts_choose_as_the_whole_does() -> None:
+    rows: list[Any] = [
+        {"input": n, "metadata": {"level": (7 * n) % 10}, "split": "train" if n % 2 else "test"} for n in range(10)
+    ]
+    levels = [rows[n]["metadata"]["level"] for n in range(10) if n % 2]
+    whole = task_set("numbers", rows)
+    ordered = whole.in_order_of("level").split("train")
+    chosen = tasks_of_step(ordered, wanted(1, 5))
+    assert [ordered.tasks[index].metadata["level"] for index in chosen] == sorted(levels)
+    for thrice in (whole.repeated(3).take(4), whole.repeated(3).split_by(train=0.4, test=0.6).split("train")):
+        passes = [index for step in range(1, 4) for index in tasks_of_step(thrice, wanted(step, 4, seed=1))]
+        assert passes != [
+            index for step in range(1, 4) for index in tasks_of_step(whole.take(4), wanted(step, 4, seed=1))
+        ]
+        assert Counter(passes) == dict.fromkeys(range(4), 3)
+    with pytest.raises(TrainingError, match="has a choice of tasks already"):
+        whole.repeated(3).in_order_of("level")
+
+
+def test_files_of_hugging_face_are_splits(tmp_path: Path) -> None:
+    data = tmp_path / "sums" / "data"
+    data.mkdir(parents=True)
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "test-0000"):
+        (data / f"{name}.jsonl").write_text('"a"\n"b"\n', "utf-8")
+    found = load_task_set(tmp_path / "sums")
+    assert {name: len(found.split(name)) for name in found.splits} == {"test": 2, "train": 4}
+    (data / "one.jsonl").write_text('"c"\n', "utf-8")
+    assert load_task_set(tmp_path / "sums").splits == ["data", "test", "train"]
+    (tmp_path / "sums" / "test").mkdir()
+    (tmp_path / "sums" / "test" / "train.jsonl").write_text('"c"\n', "utf-8")
+    with pytest.raises(TrainingError, match=r"train\.jsonl is named as two splits, test and train"):
+        load_task_set(tmp_path / "sums")
+
+
+def test_single_tasks_beside_a_split_are_of_train(tmp_path: Path) -> None:
+    (tmp_path / "validation").mkdir()
+    for name in ("a", "b", "validation/c"):
+        (tmp_path / f"{name}.json").write_text('{"question": "?"}', "utf-8")
+    found = load_task_set(tmp_path)
+    assert [(task.id, task.split) for task in found.tasks] == [
+        ("a", "train"),
+        ("b", "train"),
+        ("validation/c", "validation"),
+    ]
 
 
 def test_a_choice_of_tasks_that_there_are_not_is_named() -> None:

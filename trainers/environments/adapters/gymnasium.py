@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from lightstream.producers import rollout
 from lightstream.schemas.types import LLM
 
 from ..chat import complete
-from ..environment import Environment, EnvironmentFailedError
+from ..environment import Environment, EnvironmentFailedError, in_thread
 from ..sets import Task, TaskSet
 from .library import library
 
@@ -62,11 +62,11 @@ def gymnasium_environment(
 
     async def play(task: Any, llm: LLM) -> float:
         gym = library(DISTRIBUTION)
-        env = await asyncio.to_thread(lambda: gym.make(make, **options) if isinstance(make, str) else make())
+        env = await in_thread(lambda: gym.make(make, **options) if isinstance(make, str) else make(), "gymnasium")
         try:
             return await _episode(env, task["seed"], llm, turns_max, system, observe or text_of, act or action_of)
         finally:
-            await asyncio.to_thread(env.close)
+            await in_thread(env.close, "gymnasium")
 
     return Environment(TaskSet(f"gymnasium:{title}", tasks), rollout(play), library=DISTRIBUTION)
 
@@ -80,7 +80,7 @@ async def _episode(
     observe: Callable[[Any, Any], str],
     act: Callable[[Any, str], Any],
 ) -> float:
-    observation, _ = await asyncio.to_thread(env.reset, seed=seed)
+    observation, _ = await in_thread(lambda: env.reset(seed=seed), "gymnasium")
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     total = 0.0
     for _ in range(turns_max):
@@ -88,7 +88,7 @@ async def _episode(
         answer = (await complete(llm, messages)).get("content") or ""
         messages.append({"role": "assistant", "content": answer})
         action = act(env, answer)
-        observation, reward, terminated, truncated, _ = await asyncio.to_thread(env.step, action)
+        observation, reward, terminated, truncated, _ = await in_thread(partial(env.step, action), "gymnasium")
         total += _number(reward)
         if terminated or truncated:
             break

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.types import LLM
@@ -38,6 +39,14 @@ class McpServer:
                 f"an MCP server has the command {self.command!r} and the address {self.url!r}.",
                 next_step='Give one of them: command=["python", "server.py"], or url="http://…/mcp".',
             )
+
+    @property
+    def shown(self) -> str:
+        """The server as messages name it: its program, or its address, without arguments and secrets."""
+        if self.command:
+            return self.command[0]
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def tool_agent(
@@ -77,7 +86,7 @@ async def server_tools(servers: Sequence[McpServer]) -> AsyncGenerator[list[Tool
                     tools += await _tools_of(stack, server)
                 except Exception as error:  # the server's start may fail by any error, and a group of errors
                     raise EnvironmentFailedError(
-                        f"the MCP server {' '.join(server.command) or server.url} gives no tools: {_first(error)!r}."
+                        f"the MCP server {server.shown} gives no tools: {_first(error)!r}."
                     ) from error
             names = [tool.name for tool in tools]
             if len(set(names)) < len(names):

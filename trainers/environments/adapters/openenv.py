@@ -6,8 +6,10 @@ import json
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from lightstream.producers import rollout
+from lightstream.producers.runner.primary import primary_key_of
 from lightstream.schemas.types import LLM
 
 from ..chat import complete
@@ -34,7 +36,7 @@ def openenv_environment(
 
     Args:
         url: the server's address, from the Runners too.
-        name: of the task set; by default the address.
+        name: of the task set; by default the address without user, password and query.
         episodes, validation_episodes: how many tasks; each is a seed of ``reset``.
         seed: of the first episode.
         turns_max: actions at most; then the episode ends as it is.
@@ -46,6 +48,7 @@ def openenv_environment(
         SettingsError: OpenEnv is not installed, or another version is.
     """
     library(DISTRIBUTION)
+    shown = without_secrets(url)
     tasks = [
         Task(f"{split}/{number}", {"seed": first + number}, {"turns_max": turns_max}, split)
         for split, count, first in (("train", episodes, seed), ("validation", validation_episodes, seed + episodes))
@@ -69,15 +72,15 @@ def openenv_environment(
                     break
         except (OSError, RuntimeError) as error:  # ConnectionError among them
             raise EnvironmentFailedError(
-                f"the OpenEnv server {url} failed: {type(error).__name__}: {error}."
+                f"the OpenEnv server {shown} failed: {type(error).__name__}: {str(error).replace(url, shown)}."
             ) from error
         finally:
             await client.close()
         if not rewards:
-            raise EnvironmentFailedError(f"the OpenEnv server {url} gave no reward in the episode.")
+            raise EnvironmentFailedError(f"the OpenEnv server {shown} gave no reward in the episode.")
         return sum(rewards)
 
-    return Environment(TaskSet(f"openenv:{name or url}", tasks), rollout(play), library=DISTRIBUTION)
+    return Environment(TaskSet(f"openenv:{name or shown}", tasks), rollout(play), library=DISTRIBUTION)
 
 
 def openenv_app(tasks: TaskSet, verifier: Verifier) -> Any:
@@ -116,7 +119,7 @@ def openenv_app(tasks: TaskSet, verifier: Verifier) -> Any:
         def step(self, action: Any, timeout_s: float | None = None, **_: Any) -> Any:
             del timeout_s
             verdict: Any = checked_reward(verifier(self._task, action.answer), "the verifier")
-            reward = next(iter(verdict.values())) if isinstance(verdict, Mapping) else verdict
+            reward = verdict[primary_key_of(verdict)] if isinstance(verdict, Mapping) else verdict
             self._state.step_count += 1
             return Prompt(prompt=_text(self._task.input), done=True, reward=reward)
 
@@ -126,6 +129,12 @@ def openenv_app(tasks: TaskSet, verifier: Verifier) -> Any:
 
     server = library(DISTRIBUTION, "openenv.core.env_server.http_server")
     return server.create_fastapi_app(OneAnswer, Answer, Prompt, max_concurrent_envs=64)
+
+
+def without_secrets(url: str) -> str:
+    """An address as names and messages show it: without user, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def text_of(observation: Mapping[str, Any]) -> str:

@@ -17,10 +17,12 @@ from ..sets import Task, TaskSet
 from .library import library
 
 DISTRIBUTION = "verifiers"
+TASKS_MAX = 1000
+"""Where no number is asked for: a task set may be endless."""
 
 
 def verifiers_environment(
-    name: str, *, tasks: int = 1000, validation_tasks: int = 0, env: Mapping[str, Any] | None = None
+    name: str, *, tasks: int | None = None, validation_tasks: int = 0, env: Mapping[str, Any] | None = None
 ) -> Environment:
     """An environment of verifiers, by the id of its task set.
 
@@ -28,31 +30,38 @@ def verifiers_environment(
 
     Args:
         name: the id, as ``vf-eval`` takes it: the module that exports the task set.
-        tasks: how many of its tasks, the first ones.
+        tasks: how many of its tasks, the first ones; by default all, at most 1000.
         validation_tasks: how many more of them are for validation.
         env: the library's configuration of the environment: ``{"taskset": {…}, "agent": {"max_turns": 4}}``.
 
     Raises:
-        SettingsError: the library or the environment is not there, or refuses the configuration.
+        SettingsError: the library or the environment is not there, refuses the configuration, or has fewer tasks.
     """
     loaders = library(DISTRIBUTION, "verifiers.v1.utils.loaders")
     try:
         config = _config(loaders, name, env or {})
         taskset = loaders.load_environment(loaders.resolve_env_config(config)).taskset
-        found = list(islice(taskset, tasks + validation_tasks))
+        found = list(islice(taskset, (TASKS_MAX if tasks is None else tasks) + validation_tasks))
     except Exception as error:  # another's code, and its configuration
         raise SettingsError(
             f"verifiers cannot load {name!r}: {type(error).__name__}: {error}.",
             next_step=f"Try it alone: vf-eval {name} -n 1.",
         ) from error
+    train_tasks = len(found) - validation_tasks
+    if train_tasks < (1 if tasks is None else tasks):
+        raise SettingsError(
+            f"verifiers has {len(found)} tasks of {name!r}, and {1 if tasks is None else tasks} and "
+            f"{validation_tasks} for validation are wanted.",
+            next_step="Set --env-option tasks=… and validation_tasks=… to fewer.",
+        )
     return Environment(
         TaskSet(
             f"verifiers:{name}",
             [
                 Task(
                     str(number),
-                    task.data.model_dump(mode="json", exclude_none=True),
-                    split="train" if number < tasks else "validation",
+                    task.data.model_dump(mode="json"),
+                    split="train" if number < train_tasks else "validation",
                 )
                 for number, task in enumerate(found)
             ],

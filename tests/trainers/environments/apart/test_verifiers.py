@@ -103,3 +103,8 @@ def test_an_episode_that_hangs_is_scored_as_it_stands_at_its_limit(settings: Set
 def test_environments_that_are_none_are_named(make: Callable[[], Any], problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
         make()
+
+
+def test_fewer_tasks_than_wanted_are_named() -> None:
+    with pytest.raises(SettingsError, match=f"has {ROLLOUTS} tasks of 'small_sums', and {ROLLOUTS} and 1 for"):
+        verifiers_environment("small_sums", tasks=ROLLOUTS, validation_tasks=1)
