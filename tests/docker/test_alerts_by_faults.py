@@ -41,7 +41,7 @@ class BrokenModel(BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the library's name
         pass
 
 

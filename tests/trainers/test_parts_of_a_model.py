@@ -153,7 +153,9 @@ def test_no_process_has_the_whole_model(tmp_path: Path, model: Path) -> None:
     before = call_in_ranks(2, config, large, calls, tmp_path / "before", first=model)
     after = call_in_ranks(2, config, folder, [["save", str(again)]], tmp_path / "after", first=model)
     for _, (start, _, gathered, weights, checkpoint) in before:
-        assert gathered >= size - NOISE_BYTES, "what the others are measured against"
+        assert gathered > size / 2 + tensor, (
+            "the others are measured against it; a part of it may be memory freed before"
+        )
         assert start <= size / 2 + tensor + NOISE_BYTES
         assert max(weights, checkpoint) <= size / 2 + tensor
     for _, (restart, checkpoint) in after:

@@ -113,7 +113,7 @@ def test_servers_of_a_training_s_own_need_a_proxy_that_forwards_to_them(tmp_path
     announce(settings, Service("proxy", "http://127.0.0.1:9", os.getpid(), 1))
     check_proxy_alone(settings)
     elsewhere = settings.model_copy(update={"llm_upstream_url": "http://127.0.0.1:9/v1"})
-    with pytest.raises(ServiceUnavailableError, match="forwards to another") as caught:
+    with pytest.raises(ServiceUnavailableError, match="forwards to a model server that VERL") as caught:
         check_proxy_alone(elsewhere)
     assert "LIGHTSTREAM_LLM_UPSTREAM_URL" in (caught.value.next_step or "")
     announce(settings, Service("policy", "http://127.0.0.1:9", os.getpid(), 1))

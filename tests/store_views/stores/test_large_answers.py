@@ -180,5 +180,5 @@ def test_many_ids_are_asked_for_some_hundred_at_a_time(
 
 def test_a_row_larger_than_an_answer_is_said_to_be_so(offline: Settings, log: LogFile) -> None:
     log.write(state(0))
-    with pytest.raises(StoreError, match="'r0' names is larger"):
+    with pytest.raises(StoreError, match="the answer for 'r0' is larger than an answer of the view may be"):
         told(offline, View(log, QueryLimits(bytes_max=10_000)), lambda store: store.query_rollouts())

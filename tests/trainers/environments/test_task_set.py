@@ -60,9 +60,8 @@ def test_parquet_and_hugging_face_give_rows(tmp_path: Path) -> None:
     rows = [{"question": f"{n} + {n}", "answer": 2 * n} for n in range(5)]
     file = tmp_path / "sums.parquet"
     rows_sql = "SELECT range || ' + ' || range AS question, 2 * range AS answer FROM range(5)"
-    table = duckdb.sql(rows_sql)
-    assert table is not None
-    table.write_parquet(str(file))
+    with duckdb.connect() as connection:  # the module's own is every test's
+        connection.sql(rows_sql).write_parquet(str(file))
     plain = task_set("sums", rows)
     assert load_task_set(file).digest == plain.digest
     theirs = datasets.Dataset.from_list(rows)
