@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import logging
 import os
 import signal
 import sys
@@ -80,6 +81,17 @@ hypothesis.settings.load_profile("quick")  # `make soak` asks for "full", benchm
 def anyio_backend() -> str:
     """Coroutine tests run on asyncio, each in a loop of its own, by anyio's plugin."""
     return "asyncio"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logging_ends_with_its_file() -> Iterator[None]:
+    """Take away the handlers of commands that a file ran in this process: their streams are closed."""
+    level = logging.root.level
+    yield
+    for handler in list(logging.root.handlers):
+        if type(handler) is logging.StreamHandler:  # pytest's own are of its classes
+            logging.root.removeHandler(handler)
+    logging.root.setLevel(level)
 
 
 @pytest.fixture(scope="module", autouse=True)
