@@ -140,6 +140,10 @@ export interface Rows {
     prompt_tokens: number | null;
     response_tokens: number | null;
     cost: number | null;
+    seconds: number | null;
+    policy_versions: (number | null)[] | null;
+    refusals: number | null;
+    tool_errors: number | null;
   };
   "failures-by-error": {
     run_id: string | null;
