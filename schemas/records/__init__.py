@@ -2,6 +2,7 @@
 
 from ._base import Record, RecordEnum, unchecked
 from .operations import DeadLetter, DeadLetterReason, RunDeleted, WorkerHeartbeat, WorkerStatus
+from .release import ReleaseAction, ReleaseChanged, ReleaseKey, ReleaseRule
 from .rollout import (
     ANY_RUN,
     WORKERS_PER_REQUEST_MAX,
@@ -67,6 +68,10 @@ __all__ = [
     "PolicyVersionRun",
     "Record",
     "RecordEnum",
+    "ReleaseAction",
+    "ReleaseChanged",
+    "ReleaseKey",
+    "ReleaseRule",
     "ResourcesRecord",
     "RewardMatch",
     "RewardRecord",
