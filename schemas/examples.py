@@ -24,6 +24,9 @@ from .records import (
     LlmCall,
     PartitionOffset,
     Record,
+    ReleaseAction,
+    ReleaseChanged,
+    ReleaseRule,
     ResourcesRecord,
     RewardMatch,
     RewardRecord,
@@ -281,6 +284,26 @@ EXAMPLES: tuple[Record, ...] = (
         run_id="run7",
         positions=[PartitionOffset(topic="spans", partition=1, offset=9010)],
         deleted_unix_nano=_NOON + 9 * _SECOND,
+    ),
+    ReleaseChanged(
+        release="support-agent",
+        revision=2,
+        action=ReleaseAction.OFFERED,
+        stable="run7@6",
+        candidate="run7@7",
+        previous="run7@5",
+        share=0.1,
+        rules=[
+            ReleaseRule(
+                name="errors",
+                sql="SELECT count(*) AS errors FROM release_calls WHERE release = $release AND model = $candidate "
+                "AND started_unix_nano >= $since AND error_type IS NOT NULL HAVING count(*) > 5",
+            )
+        ],
+        offered_unix_nano=_NOON + 9 * _SECOND,
+        by="command line, ada",
+        reason="better on the fixed set",
+        changed_unix_nano=_NOON + 9 * _SECOND,
     ),
 )
 

@@ -10,6 +10,7 @@ from .records import (
     AttemptOpened,
     DeadLetter,
     Record,
+    ReleaseChanged,
     ResourcesRecord,
     RolloutEvent,
     RolloutState,
@@ -134,6 +135,14 @@ DELETIONS = Topic(
     cleanup=Cleanup.COMPACT,
     single_partition=True,
 )
+RELEASES = Topic(
+    "releases",
+    "release",
+    (ReleaseChanged,),
+    ("`lightstream release`", "view (rules, page)"),
+    ("LLM proxy", "view"),
+    single_partition=True,
+)
 
 TOPICS: tuple[Topic, ...] = (
     ROLLOUT_EVENTS,
@@ -145,6 +154,7 @@ TOPICS: tuple[Topic, ...] = (
     TRAINING_STEPS,
     DEAD_LETTERS,
     DELETIONS,
+    RELEASES,
 )
 
 

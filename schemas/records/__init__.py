@@ -3,6 +3,7 @@
 from ._base import Record, RecordEnum, unchecked
 from .gate import GateCheck, GateCheckKind, GateOutcome, GateReport, GateSet
 from .operations import DeadLetter, DeadLetterReason, RunDeleted, WorkerHeartbeat, WorkerStatus
+from .release import ReleaseAction, ReleaseChanged, ReleaseKey, ReleaseRule
 from .rollout import (
     ANY_RUN,
     WORKERS_PER_REQUEST_MAX,
@@ -73,6 +74,10 @@ __all__ = [
     "PolicyVersionRun",
     "Record",
     "RecordEnum",
+    "ReleaseAction",
+    "ReleaseChanged",
+    "ReleaseKey",
+    "ReleaseRule",
     "ResourcesRecord",
     "RewardMatch",
     "RewardRecord",

@@ -15,6 +15,7 @@ from lightstream.schemas.records import (
     DeadLetter,
     Drop,
     Record,
+    ReleaseChanged,
     ResourcesRecord,
     RewardRecord,
     RolloutEvent,
@@ -168,6 +169,9 @@ RAW_TABLES: tuple[RawTable, ...] = (
     RawTable("workers_raw", WorkerHeartbeat, columns_of(WorkerHeartbeat), "A worker's heartbeat."),
     RawTable("dead_letters_raw", DeadLetter, columns_of(DeadLetter), "A record that could not be used."),
     RawTable("deletions_raw", RunDeleted, columns_of(RunDeleted), "A run was deleted, up to these positions."),
+    RawTable(
+        "releases_raw", ReleaseChanged, columns_of(ReleaseChanged), "A change of a release, also one that lost a race."
+    ),
 )
 
 

@@ -38,6 +38,8 @@ _NAMES = (
     "workers",
     "run_states",
     "dead_letters",
+    "release_changes",
+    "releases",
     "call_accounting",
     "training_accounting",
     "not_trained_reasons",
