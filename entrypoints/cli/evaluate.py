@@ -72,8 +72,13 @@ def evaluated_of(
     tasks: Path | None,
     env: str | None,
     env_options: Sequence[str],
+    *,
+    tasks_optional: bool = False,
 ) -> Evaluated:
     """An agent with a file of tasks, or an environment with its validation tasks, else all that it has.
+
+    Args:
+        tasks_optional: without a file, there are no tasks.
 
     Raises:
         SettingsError: there are both or neither, or one of them is none.
@@ -82,19 +87,20 @@ def evaluated_of(
         environment = only_environment(
             env, env_options, agent=agent, command=command, tasks=tasks, **{"--verifier": verifier}
         )
-        found = environment.validation or environment.task_set
-        tasks_of_set = [task.input for task in found.tasks]
-        metadata = [found.metadata_of(number) for number in range(len(found))]
+        chosen_set = environment.validation or environment.task_set
+        tasks_of_set = [task.input for task in chosen_set.tasks]
+        metadata = [chosen_set.metadata_of(number) for number in range(len(chosen_set))]
         return Evaluated(f"eval-{name_of_environment(env)}", environment, tasks_of_set, metadata)
     no_options_without_environment(env_options)
     chosen = agent_of(settings, agent, command, verifier, reward)
-    if tasks is None:
+    if tasks is None and not tasks_optional:
         raise SettingsError(
             "no file of tasks is named.", next_step="Name one with --tasks FILE, or an environment with --env."
         )
+    found = [] if tasks is None else read_tasks(tasks)
     if isinstance(chosen, str):
-        return Evaluated(f"eval-{name_of_file(chosen)}", load_agent(chosen), read_tasks(tasks))
-    return Evaluated("", chosen, read_tasks(tasks))
+        return Evaluated(f"eval-{name_of_file(chosen)}", load_agent(chosen), found)
+    return Evaluated("", chosen, found)
 
 
 def run_evaluation(

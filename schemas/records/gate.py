@@ -40,9 +40,9 @@ class GateCheck(Record):
     """``not_worse``, ``better`` or ``guard``."""
     tasks: int = Field(ge=0)
     """Number of tasks that both models answered."""
-    stable: float
+    stable_mean: float
     """Mean of the stable model."""
-    candidate: float
+    candidate_mean: float
     """Mean of the candidate."""
     limit: float
     """Of rewards: least difference of the means. Of a guard: greatest mean that the candidate may have."""

@@ -159,9 +159,9 @@ def _problem(
     if {sample.task for sample in stable} != {sample.task for sample in candidate} or not stable:
         return f"{name}: the two models did not answer the same tasks"
     for sample_of, version in ((stable, versions[0]), (candidate, versions[1])):
-        others = {found for sample in sample_of for found in sample.versions if version is not None} - {version}
+        others = {found for sample in sample_of for found in sample.versions if version not in (None, found)}
         if others:
-            found = ", ".join(map(str, sorted(number for number in others if number is not None)))
+            found = ", ".join(map(str, sorted(others)))
             return f"{name}: {sample_of[0].model} was asked for, and version {found} answered"
     failed = fmean(sample.failed for sample in stable)
     if failed > FAILED_SHARE_MAX:
@@ -217,8 +217,8 @@ def _check(
         figure=figure,
         kind=kind,
         tasks=len(means),
-        stable=fmean(yours for yours, _ in means),
-        candidate=fmean(mine for _, mine in means),
+        stable_mean=fmean(yours for yours, _ in means),
+        candidate_mean=fmean(mine for _, mine in means),
         limit=limit,
         probability=probability,
         passed=probability <= bar.error_rate,

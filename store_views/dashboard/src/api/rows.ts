@@ -511,6 +511,14 @@ export interface Rows {
     last_error: string | null;
     error_rollout: string | null;
   };
+  "traffic-tasks": {
+    input_json: string | null;
+    rollouts: number | null;
+    last_unix_nano: number | null;
+  };
+  "trained-inputs": {
+    tasks: number | null;
+  };
   trained: {
     rollouts: number | null;
     calls: number | null;
