@@ -32,7 +32,16 @@ from .span import (
     SpanRecord,
     SpanStatus,
 )
-from .training import ConsumedTrajectory, PartitionOffset, ResourcesRecord, StepOutcome, TrainingStep
+from .training import (
+    ConsumedTrajectory,
+    LearningWindow,
+    PartitionOffset,
+    ResourcesRecord,
+    StepOutcome,
+    TaskRewards,
+    TrainingStep,
+    WindowPosition,
+)
 from .trajectory import (
     Drop,
     DropReason,
@@ -60,6 +69,7 @@ __all__ = [
     "Drop",
     "DropReason",
     "EventKind",
+    "LearningWindow",
     "LlmCall",
     "Note",
     "NoteReason",
@@ -86,11 +96,13 @@ __all__ = [
     "SpanStatus",
     "StepOutcome",
     "TaskRequest",
+    "TaskRewards",
     "TrainingStep",
     "Trajectory",
     "TripletRecord",
     "Verdict",
     "VerdictOutcome",
+    "WindowPosition",
     "WorkerHeartbeat",
     "WorkerStatus",
     "unchecked",
