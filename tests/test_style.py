@@ -166,7 +166,7 @@ def test_every_link_leads_somewhere(path: Path) -> None:
     assert broken == []
 
 
-GENERATED_WORDS_MAX = 3500
+GENERATED_WORDS_MAX = 4000
 
 
 @pytest.mark.parametrize("path", style.reference(), ids=str)

@@ -20,7 +20,7 @@ def key_of(rollout_id: str, attempt_id: str) -> str:
 
 @dataclass(slots=True)
 class WindowsPast:
-    """What the windows before have consumed.
+    """The windows before, and their trajectories.
 
     Attributes:
         last: the last window; ``None`` before the first.

@@ -1,1 +1,1 @@
-"""Learning from traffic: windows of rollouts that nobody enqueued, rules for what may be learned from, and learners."""
+"""Learning from traffic: windows of rollouts that nobody enqueued, rules of choice, and learners."""

@@ -41,7 +41,7 @@ VERSIONS_BACK_MAX = 2**31
 
 @dataclass(frozen=True, slots=True)
 class PlannedWindow:
-    """What a window would teach, or did.
+    """A window and its lesson.
 
     Attributes:
         window: its number, times and trajectories.
@@ -205,7 +205,7 @@ class Continuous:
                 view.close()
 
     def dry_run(self) -> Iterator[PlannedWindow]:
-        """What each window of the log so far would teach, the open ones too; trains and writes nothing.
+        """The lesson of each window of the log so far, the open ones too; trains and writes nothing.
 
         Raises:
             ServiceUnavailableError, QueryError: as :meth:`run`.

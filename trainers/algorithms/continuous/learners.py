@@ -1,4 +1,4 @@
-"""What a window teaches: trajectories with their advantages, or the reason why not. Pure."""
+"""The lesson of a window: trajectories with their advantages, or the reason why not. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def input_key(trajectory: Trajectory) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What a window teaches.
+    """The lesson of a window.
 
     Attributes:
         data: trajectories, each with the advantage of all its calls.
@@ -56,7 +56,7 @@ class Learner(Protocol):
         ...
 
     def lesson(self, window: Sequence[Trajectory], tasks: Mapping[str, TaskRewards]) -> Lesson:
-        """Say what the window teaches.
+        """Make the lesson of a window.
 
         Args:
             window: its trajectories, without those that a rule left out.

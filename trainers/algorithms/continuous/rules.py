@@ -1,4 +1,4 @@
-"""Rules in SQL for what may be learned from: statements over the view that name rollouts of a window.
+"""Rules of choice in SQL: statements over the view that name rollouts of a window.
 
 A statement has the window as the table ``window_rollouts``: ``rollout_id``, ``attempt_id``, ``reward``, ``input_json``,
 ``closed_unix_nano`` (event time), ``start_unix_nano`` and ``end_unix_nano`` (of the window). These columns are what

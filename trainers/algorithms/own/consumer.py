@@ -108,7 +108,7 @@ async def trajectories(
 
 
 def taken_of(source: LoggedGroups, groups: int) -> Taken | None:
-    """The next groups of a source, if there are so many."""
+    """The next groups of a source, once there are ``groups``."""
     taken = source.next_groups(groups)
     taken.sort(key=lambda group: natural_order(group.group_id))  # and not as they came
     return Taken(tuple(taken)) if taken else None
@@ -116,7 +116,7 @@ def taken_of(source: LoggedGroups, groups: int) -> Taken | None:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a step consumes.
+    """The groups of a step.
 
     Attributes:
         groups: in the order in which they are used.
@@ -129,7 +129,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a source of groups is made of.
+    """The parts of a source of groups.
 
     Attributes:
         log: trajectories, which are not read yet.

@@ -50,7 +50,7 @@ class LogOrder:
         self._waiting: dict[int, deque[Arrival]] = {partition: deque() for partition in self._floors}
 
     def push(self, arrival: Arrival) -> None:
-        """Take a record; those of a partition in the order of their offsets."""
+        """Take a record. Records of a partition come in the order of their offsets."""
         floor = max(self._floors.get(arrival.partition, 0), arrival.logged_unix_nano)
         self._floors[arrival.partition] = floor
         placed = Arrival(arrival.trajectory, arrival.partition, arrival.offset, arrival.logged_unix_nano, floor)

@@ -29,7 +29,7 @@ FOREVER = 2**63 - 1
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """The time."""
 
     def __call__(self) -> int:
         """Nanoseconds since 1970."""
