@@ -21,6 +21,11 @@ from .records import (
     Drop,
     DropReason,
     EventKind,
+    GateCheck,
+    GateCheckKind,
+    GateOutcome,
+    GateReport,
+    GateSet,
     LlmCall,
     PartitionOffset,
     Record,
@@ -304,6 +309,31 @@ EXAMPLES: tuple[Record, ...] = (
         by="command line, ada",
         reason="better on the fixed set",
         changed_unix_nano=_NOON + 9 * _SECOND,
+    ),
+    GateReport(
+        report_id="support-agent-5a1fd0c2b917",
+        release="support-agent",
+        stable="run7@6",
+        candidate="run7@7",
+        outcome=GateOutcome.PASSED,
+        error_rate=0.01,
+        checks=[
+            GateCheck(
+                task_set="fixed",
+                figure="reward",
+                kind=GateCheckKind.BETTER,
+                tasks=80,
+                stable_mean=0.61,
+                candidate_mean=0.72,
+                limit=0.0,
+                probability=0.0004,
+                passed=True,
+            )
+        ],
+        sets=[GateSet(name="fixed", run_id="gate-support-agent-fixed-5a1fd0c2b917", digest="0b5e2f1d9a44", tasks=80)],
+        notes=["fixed: cost is not known of every rollout, and is not checked"],
+        by="command line, ada",
+        created_unix_nano=_NOON + 8 * _SECOND,
     ),
 )
 

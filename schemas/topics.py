@@ -9,6 +9,7 @@ from .records import (
     AttemptClosed,
     AttemptOpened,
     DeadLetter,
+    GateReport,
     Record,
     ReleaseChanged,
     ResourcesRecord,
@@ -138,8 +139,8 @@ DELETIONS = Topic(
 RELEASES = Topic(
     "releases",
     "release",
-    (ReleaseChanged,),
-    ("`lightstream release`", "view (rules, page)"),
+    (ReleaseChanged, GateReport),
+    ("`lightstream release`", "`lightstream gate`", "view (rules, page)"),
     ("LLM proxy", "view"),
     single_partition=True,
 )

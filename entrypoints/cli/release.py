@@ -96,11 +96,14 @@ def offer_(
     release: Name,
     candidate: Annotated[str, typer.Argument(help="Model to try, such as RUN@VERSION.")],
     share: Annotated[float, typer.Option(help="Share of the keys that it serves, 0 to 1.")] = 0.1,
+    report: Annotated[
+        str | None, typer.Option(help="Id of the gate's report that allowed it; by default nobody asked the gate.")
+    ] = None,
     reason: Reason = "",
     output: Output = Format.TABLE,
 ) -> None:
     """Have a candidate serve a share of the sessions."""
-    _change(release, partial(offer, candidate=candidate, share=share), reason, output)
+    _change(release, partial(offer, candidate=candidate, share=share, report_id=report), reason, output)
 
 
 @app.command()

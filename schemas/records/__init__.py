@@ -1,6 +1,7 @@
 """The Avro records of every topic. See ``TOPICS`` for which topic carries which."""
 
 from ._base import Record, RecordEnum, unchecked
+from .gate import GateCheck, GateCheckKind, GateOutcome, GateReport, GateSet
 from .operations import DeadLetter, DeadLetterReason, RunDeleted, WorkerHeartbeat, WorkerStatus
 from .release import ReleaseAction, ReleaseChanged, ReleaseKey, ReleaseRule
 from .rollout import (
@@ -61,6 +62,11 @@ __all__ = [
     "Drop",
     "DropReason",
     "EventKind",
+    "GateCheck",
+    "GateCheckKind",
+    "GateOutcome",
+    "GateReport",
+    "GateSet",
     "LlmCall",
     "Note",
     "NoteReason",

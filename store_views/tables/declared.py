@@ -14,6 +14,7 @@ from lightstream.schemas.records import (
     ConsumedTrajectory,
     DeadLetter,
     Drop,
+    GateReport,
     Record,
     ReleaseChanged,
     ResourcesRecord,
@@ -172,6 +173,7 @@ RAW_TABLES: tuple[RawTable, ...] = (
     RawTable(
         "releases_raw", ReleaseChanged, columns_of(ReleaseChanged), "A change of a release, also one that lost a race."
     ),
+    RawTable("gate_reports_raw", GateReport, columns_of(GateReport), "A report of the gate."),
 )
 
 

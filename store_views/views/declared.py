@@ -41,6 +41,8 @@ _NAMES = (
     "dead_letters",
     "release_changes",
     "releases",
+    "gate_reports",
+    "gate_checks",
     "call_accounting",
     "training_accounting",
     "not_trained_reasons",

@@ -1,6 +1,6 @@
 -- Every LLM call that asked for a release, with its arm, reward, cost and time. A call that the candidate lost has the arm
 -- `candidate`, and says in `release_fallback` why the stable model answered it.
--- Columns of `spans_raw`, `llm_calls` and `costs`, and:
+-- Columns of `spans`, `llm_calls` and `costs`, and:
 --   reward: reward of the call; without one, that of its attempt.
 SELECT
     span.release, span.release_arm, span.release_model, span.release_key, span.release_fallback,
@@ -10,7 +10,7 @@ SELECT
     call.prompt_token_count, call.response_token_count,
     (span.end_unix_nano - span.start_unix_nano) / 1e9 AS seconds,
     span.start_unix_nano, span.end_unix_nano, span.log_partition, span.log_offset
-FROM spans_raw AS span
+FROM spans AS span
 LEFT JOIN llm_calls AS call
     ON call.log_partition = span.log_partition AND call.log_offset = span.log_offset
 LEFT JOIN costs AS cost
