@@ -26,6 +26,7 @@ _NAMES = (
     "recorded_calls",
     "llm_calls",
     "costs",
+    "release_calls",
     "dropped",
     "tools",
     "shared_spans",
