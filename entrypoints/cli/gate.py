@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 NOT_PASSED = 3
 """Exit status where the candidate did not pass."""
-FIXED = "fixed"
-"""Name of the set that is not the traffic."""
 
 app = typer.Typer()
 console = Console(highlight=False)
@@ -75,7 +73,7 @@ def gate(
     with needs("view"):
         from lightstream.trainers.evaluation import Bar, Gate, GatedSet, traffic_tasks
         from lightstream.trainers.evaluation.gate import GUARDS
-        from lightstream.trainers.evaluation.gating import TRAFFIC
+        from lightstream.trainers.evaluation.gating import FIXED, TRAFFIC
     guards = GUARDS if guard is None else [_guard(text) for text in guard]
     bar = Bar(margin=margin, gain=gain, gain_on=gain_on, error_rate=error_rate, guards=guards)
     chosen = evaluated_of(settings, agent, command, verifier, reward, tasks, env, env_option or [], tasks_optional=True)

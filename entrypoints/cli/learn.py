@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,12 +14,18 @@ from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import NotFoundError, SettingsError
 
+from .agents import load_agent
 from .formats import Format
 from .load import needs
 from .rows import console_for_rows, print_rows
+from .train import read_tasks
 from .view_query import ask_view
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+if TYPE_CHECKING:
+    from lightstream.schemas.records import GateReport
+    from lightstream.trainers.algorithms.continuous.releasing import Gate
 
 console = Console(highlight=False)
 
@@ -68,6 +74,14 @@ def learn(
     budget: Annotated[int | None, typer.Option(min=1, help="End once so many tokens were trained on.")] = None,
     windows: Annotated[int | None, typer.Option(min=1, help="End once the run has so many windows.")] = None,
     traffic: Annotated[str, typer.Option(help="Run that the rollouts name; by default they name none.")] = "",
+    release: Annotated[str | None, typer.Option(help="Release that versions are offered to as candidates.")] = None,
+    candidate_share: Annotated[float, typer.Option(min=0, max=1, help="Share that a candidate is offered.")] = 0.1,
+    gate_agent: Annotated[
+        str | None, typer.Option(help="Agent that the gate runs, FILE.py:agent; it gives the rewards.")
+    ] = None,
+    gate_tasks: Annotated[Path | None, typer.Option(help="File of tasks for the gate.")] = None,
+    gate_traffic: Annotated[int, typer.Option(min=0, help="Inputs of the traffic for the gate.")] = 0,
+    no_gate: Annotated[bool, typer.Option("--no-gate", help="Offer versions that nobody judged.")] = False,
     options: Annotated[
         list[str] | None,
         typer.Option("--set", help="An option of Policy, such as learning_rate=1e-5; may be repeated."),
@@ -107,6 +121,9 @@ def learn(
         rules=rules,
         min_interval_s=seconds_of("--min-interval", min_interval),
         tokens_max=budget,
+        release=release,
+        gate=_gate(settings, release, gate_agent, gate_tasks, gate_traffic, no_gate=no_gate, agent_name=agent),
+        candidate_share=candidate_share,
         settings=settings,
         **_given(options or []),
     )
@@ -136,6 +153,48 @@ def lineage(
         sys.stdout.write(json.dumps(rows) + "\n")
         return
     print_rows(console_for_rows(), found["columns"], found["rows"])
+
+
+def _gate(
+    settings: Settings,
+    release: str | None,
+    agent: str | None,
+    tasks: Path | None,
+    traffic: int,
+    *,
+    no_gate: bool,
+    agent_name: str | None,
+) -> Gate | None:
+    """The gate of a release; ``None`` where it has none.
+
+    Raises:
+        SettingsError: the options do not fit together.
+    """
+    if release is None or no_gate:
+        if agent is not None or tasks is not None or traffic:
+            raise SettingsError(
+                "a gate is described, and not used.", next_step="Name the release with --release, without --no-gate."
+            )
+        return None
+    if agent is None or (tasks is None and not traffic):
+        raise SettingsError(
+            f"release {release!r} has no gate.",
+            next_step="Give --gate-agent FILE.py:agent with --gate-tasks FILE or --gate-traffic COUNT, or --no-gate.",
+        )
+    from lightstream.trainers.evaluation import Gate as Judge
+    from lightstream.trainers.evaluation import GatedSet, traffic_tasks
+    from lightstream.trainers.evaluation.gating import FIXED, TRAFFIC
+
+    loaded = load_agent(agent)
+    fixed = {} if tasks is None else {FIXED: GatedSet(loaded, read_tasks(tasks))}
+
+    def judge(release: str, stable: str, candidate: str) -> GateReport:
+        sample = (
+            {TRAFFIC: GatedSet(loaded, traffic_tasks(settings, agent=agent_name, count=traffic))} if traffic else {}
+        )
+        return Judge(settings, fixed | sample, by="learner")(release, stable, candidate)
+
+    return judge
 
 
 def _given(options: list[str]) -> dict[str, Any]:

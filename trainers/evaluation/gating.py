@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from lightstream.producers import LitAgent
     from lightstream.runtime.settings import Settings
 
+FIXED = "fixed"
+"""The set of a file or an environment."""
+
 TRAFFIC = "traffic"
 """The set that is a sample of the traffic. That a run was trained on its inputs is no leak."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
@@ -29,6 +29,7 @@ from lightstream.schemas.topics import DELETIONS, RESOURCES, TRAINING_STEPS, TRA
 
 from ..run.history import History, StepCommit, replay
 from .reading import read_topic
+from .released import released_checkpoints
 from .snapshot import SnapshotFile
 
 logger = logging.getLogger(__name__)
@@ -201,6 +202,9 @@ class KafkaLedger:
             f"Kafka's client got stuck {REOPENINGS_MAX} times while committing step {commit.step.step}.",
             next_step=f"Is the group coordinator up? {START_AGAIN}",
         )
+
+    def released(self) -> Collection[str]:
+        return released_checkpoints(self._settings, self._codec, self._run_id, group_id=f"{self.group_id}-released")
 
     def _committed(self, commit: StepCommit) -> None:
         if self._history is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lightstream.schemas.records import ResourcesRecord, TrainingStep
 
 from ..run.history import History, StepCommit, replay
@@ -44,6 +46,10 @@ class MemoryLedger:
             self.resources.append(commit.resources)
         if self._history is not None:
             self._history.add_commit(commit)
+
+    def released(self) -> Collection[str]:
+        """None: releases are on Kafka."""
+        return ()
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -62,6 +62,14 @@ class Ledger(Protocol):
 
         Raises:
             TrainingError: it is not committed, or nobody knows: the next :meth:`open` shows it.
+        """
+        ...
+
+    def released(self) -> Collection[str]:
+        """The addresses of the run's checkpoints that a release serves. They must not be deleted.
+
+        Raises:
+            ServiceUnavailableError: Kafka does not answer.
         """
         ...
 

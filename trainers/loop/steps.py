@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
-from lightstream.schemas.errors import TrainingError
+from lightstream.schemas.errors import ServiceUnavailableError, TrainingError
 from lightstream.schemas.records import (
     ConsumedTrajectory,
     LearningWindow,
@@ -162,10 +162,21 @@ class Steps:
         return report
 
     def keep_checkpoints(self, last: int, besides: Collection[int] = ()) -> None:
-        """Delete all checkpoints except the ``last`` committed steps' and the ones of steps in ``besides``."""
+        """Delete all checkpoints except the ``last`` committed steps', the ones of steps in ``besides``, and the ones
+        that a release serves.
+
+        Where it is not known what a release serves, nothing is deleted now.
+        """
         run, history = self.run, self.run.history
         steps = sorted(history.checkpoints)
         kept = {*steps[-last:], *history.checkpoints.keys() & set(besides)}
+        if kept < history.checkpoints.keys():
+            try:
+                released = self.ledger.released()
+            except ServiceUnavailableError as error:
+                logger.warning("no checkpoint of run %r is deleted now: %s", run.run_id, error)
+                return
+            kept |= {step for step, url in history.checkpoints.items() if url in released}
         history.checkpoints = {step: history.checkpoints[step] for step in kept}
         run.checkpoints.keep_only(run.folder_of(url) for url in history.checkpoints.values())
 

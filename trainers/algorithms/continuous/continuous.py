@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,7 +34,11 @@ from ..own.consumer import Consumption, Opening, Taken
 from ..own.policy import Policy
 from ..own.step import Step
 from .learners import Learner, learner_of
+from .releasing import Gate, Releasing
 from .rules import Rule, left_out_by
+
+PAUSE_S = 1.0
+"""Between two looks at a release that is paused."""
 
 VERSIONS_BACK_MAX = 2**31
 """Any version of the run: the recorded probabilities correct for it."""
@@ -91,6 +96,9 @@ class Continuous:
         rules: what may be learned from, in SQL; a rollout is left out by the first rule that does.
         min_interval_s: least event time between the ends of two windows whose versions are published.
         tokens_max: ends once so many tokens were trained on; ``None``: no budget.
+        release: versions are offered to this release as candidates, and nothing is learned while it is paused.
+        gate: judges each version before it is offered; ``None``: nobody does, and the release's history says so.
+        candidate_share: share of the release's keys that a candidate is offered.
         trainer_id: names the learner across restarts; by default the run's id.
         settings: ``None`` reads the environment.
         progress: print a line for each window.
@@ -115,6 +123,9 @@ class Continuous:
         rules: Sequence[Rule] = (),
         min_interval_s: float = 0.0,
         tokens_max: int | None = None,
+        release: str | None = None,
+        gate: Gate | None = None,
+        candidate_share: float = 0.1,
         trainer_id: str | None = None,
         settings: Settings | None = None,
         progress: bool = True,
@@ -138,6 +149,11 @@ class Continuous:
         self._trainer_id = run_id if trainer_id is None else trainer_id
         self._settings = settings or Settings.load()
         self._progress = Progress(partial(print, flush=True) if progress else None)
+        if gate is not None and release is None:
+            raise SettingsError("there is a gate, and no release to offer versions to.", next_step="Name the release.")
+        self._releasing: Releasing | None = None
+        if release is not None:
+            self._releasing = Releasing(self._settings, release, gate, candidate_share, self._progress.say)
         self._policy = Policy(model, versions_back=VERSIONS_BACK_MAX, **options)
 
     def run(self, windows: int | None = None) -> None:
@@ -181,6 +197,9 @@ class Continuous:
         def take(source: TrafficSource) -> Taken | None:
             if stop():
                 raise _StopError
+            if self._releasing is not None and not self._released(self._releasing, consumption):
+                time.sleep(PAUSE_S)
+                return None
             window = source.next_window(stop=stop)
             if window is None:
                 return None
@@ -198,6 +217,8 @@ class Continuous:
                         if tokens >= self._tokens_max:
                             self._progress.say(f"The budget of {self._tokens_max:,} tokens is spent.")
                             step.stop()
+            if self._releasing is not None:
+                await asyncio.to_thread(self._released, self._releasing, consumption)
         except _StopError:
             return
         finally:
@@ -232,6 +253,15 @@ class Continuous:
                 yield self._planned(window, view, history, is_closed=False)
 
     # --- inside
+
+    def _released(self, releasing: Releasing, consumption: Consumption) -> bool:
+        """Offer the newest committed version; returns whether the next window may be learned from now."""
+        if releasing.is_paused():
+            return False
+        run = consumption.run
+        if run is not None and run.resources is not None:
+            releasing.consider(run.resources, run.run_id)
+        return True
 
     def _made_with(self) -> dict[str, str]:
         return {
@@ -325,7 +355,7 @@ def _metrics(members: Sequence[Trajectory]) -> dict[str, float]:
 
 
 @contextmanager
-def _ending(stop: Callable[[], None]) -> Iterator[None]:
+def _ending(stop: Callable[[], None]) -> Generator[None]:
     """SIGTERM and Ctrl-C ask for the end, and do not break off a step."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)

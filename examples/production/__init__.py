@@ -1,0 +1,1 @@
+"""Learning from production traffic: ``python -m examples.production``."""
