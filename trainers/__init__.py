@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from lightstream.store_views.stores.http import LightningStoreClient, LightningStoreServer
 
     from .algorithms.context import AlgorithmContext
+    from .algorithms.continuous.continuous import Continuous, PlannedWindow
+    from .algorithms.continuous.learners import Learner, Lesson, Reinforce, RejectionSampling
+    from .algorithms.continuous.rules import Rule
     from .algorithms.interface import Algorithm, algo
     from .algorithms.own.consumer import trajectories
     from .algorithms.own.policy import Policy
@@ -57,21 +60,28 @@ __all__ = [
     "AlgorithmContext",
     "Assembly",
     "AsyncViewClient",
+    "Continuous",
     "EnqueueRolloutRequest",
     "Group",
     "InMemoryLightningStore",
     "KafkaLightningStore",
+    "Learner",
+    "Lesson",
     "LightningStore",
     "LightningStoreClient",
     "LightningStoreServer",
     "MLflow",
     "NamedResources",
+    "PlannedWindow",
     "Policy",
     "PromptTemplate",
     "ProxyLLM",
+    "Reinforce",
+    "RejectionSampling",
     "Rollout",
     "RolloutConfig",
     "RolloutCorrection",
+    "Rule",
     "Settings",
     "Step",
     "StepObserver",
@@ -102,10 +112,17 @@ _MODULES = {
     "Algorithm": "algorithms.interface",
     "AlgorithmContext": "algorithms.context",
     "Assembly": "lightstream.schemas.types",
+    "Continuous": "algorithms.continuous.continuous",
     "EnqueueRolloutRequest": "lightstream.schemas.types",
     "Group": "rollouts.groups",
     "InMemoryLightningStore": "lightstream.store_views.stores",
     "KafkaLightningStore": "lightstream.store_views.stores",
+    "Learner": "algorithms.continuous.learners",
+    "Lesson": "algorithms.continuous.learners",
+    "PlannedWindow": "algorithms.continuous.continuous",
+    "Reinforce": "algorithms.continuous.learners",
+    "RejectionSampling": "algorithms.continuous.learners",
+    "Rule": "algorithms.continuous.rules",
     "LLM": "lightstream.schemas.types",
     "LightningStore": "lightstream.schemas.interfaces",
     "LightningStoreClient": "lightstream.store_views.stores.http",

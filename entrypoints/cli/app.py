@@ -21,7 +21,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.distribution import DISTRIBUTION, commit, installed_version
 from lightstream.schemas.errors import LightstreamError, QueryError
 
-from . import agent_commands, broker, export, gate, judge, model, prices, release, runs, score, topics
+from . import agent_commands, broker, export, gate, judge, learn, model, prices, release, runs, score, topics
 from .formats import Format, RowFormat, TraceFormat
 from .load import needs, require_stack
 
@@ -52,6 +52,8 @@ app.add_typer(agent_commands.app)
 app.add_typer(gate.app)
 app.command()(score.score)
 app.command()(judge.judge)
+app.command()(learn.learn)
+app.command()(learn.lineage)
 
 
 def _show_version(wanted: bool) -> None:

@@ -34,7 +34,16 @@ from .span import (
     SpanRecord,
     SpanStatus,
 )
-from .training import ConsumedTrajectory, PartitionOffset, ResourcesRecord, StepOutcome, TrainingStep
+from .training import (
+    ConsumedTrajectory,
+    LearningWindow,
+    PartitionOffset,
+    ResourcesRecord,
+    StepOutcome,
+    TaskRewards,
+    TrainingStep,
+    WindowPosition,
+)
 from .trajectory import (
     Drop,
     DropReason,
@@ -67,6 +76,7 @@ __all__ = [
     "GateOutcome",
     "GateReport",
     "GateSet",
+    "LearningWindow",
     "LlmCall",
     "Note",
     "NoteReason",
@@ -97,11 +107,13 @@ __all__ = [
     "SpanStatus",
     "StepOutcome",
     "TaskRequest",
+    "TaskRewards",
     "TrainingStep",
     "Trajectory",
     "TripletRecord",
     "Verdict",
     "VerdictOutcome",
+    "WindowPosition",
     "WorkerHeartbeat",
     "WorkerStatus",
     "unchecked",

@@ -64,6 +64,53 @@ class ConsumedTrajectory(Record):
     ``group_skipped``)."""
 
 
+class WindowPosition(Record):
+    """A partition of ``trajectories`` at the close of a window."""
+
+    partition: int
+    """The partition."""
+    offset: int
+    """First offset that is not part of this or an earlier window's reading: the records below it decided the window."""
+    kept_from: int
+    """First offset that a later window still needs."""
+    floor_unix_nano: int
+    """Time in the log's order at ``kept_from``."""
+
+
+class TaskRewards(Record):
+    """Rewards of the trajectories of one task in a window."""
+
+    task: str
+    """Key of the task: by default a hash of the rollouts' input."""
+    count: int
+    """Number of rewards."""
+    total: float
+    """Sum of the rewards."""
+
+
+class LearningWindow(Record):
+    """The window of traffic that a learner's step consumed (``lightstream learn``)."""
+
+    number: int
+    """Number of the window; of a window by time its start divided by its length."""
+    start_unix_nano: int
+    """Start, in event time; of a window by count the time of its first trajectory."""
+    end_unix_nano: int
+    """End, in event time (not part of a window by time); of a window by count the time of its last trajectory."""
+    watermark_unix_nano: int
+    """Greatest event time in the log when the window closed."""
+    closed_at_unix_nano: int
+    """Time in the log's order of the record that closed the window."""
+    positions: list[WindowPosition] = Field(default_factory=list[WindowPosition])
+    """Where each partition was when the window closed."""
+    members: int = 0
+    """Trajectories that came in time."""
+    left_out: dict[str, int] = Field(default_factory=dict[str, int])
+    """Trajectories that were not learned from before their calls were looked at: reason to number."""
+    tasks: list[TaskRewards] = Field(default_factory=list[TaskRewards])
+    """Rewards by task: later windows compare with their mean."""
+
+
 class StepOutcome(RecordEnum):
     """The effect of a step on the weights.
 
@@ -109,6 +156,8 @@ class TrainingStep(Record):
     low_water: list[PartitionOffset] = Field(default_factory=list[PartitionOffset])
     """Next offset to read per partition: every group below it is in some step; consumed groups above it are found in
     the steps themselves."""
+    window: LearningWindow | None = None
+    """Window of traffic that the step consumed; ``None``: it consumed groups."""
     started_unix_nano: int
     """Time at which the step began."""
     ended_unix_nano: int

@@ -225,6 +225,8 @@ class Trajectory(Record):
     """Time at which the attempt began."""
     closed_unix_nano: int = 0
     """Time at which the attempt was closed."""
+    revised_unix_nano: int = 0
+    """Event time of this revision: the end of the attempt's last span, where that is after its close; 0: not known."""
     full_from_offset: int = -1
     """Offset of the first span that was left out because the attempt had too many; -1: none was."""
     payload_url: str = ""

@@ -158,7 +158,12 @@ RAW_TABLES: tuple[RawTable, ...] = (
         parent_columns=_some(Trajectory, *_OF_TRAJECTORY),
     ),
     RawTable("resources_raw", ResourcesRecord, columns_of(ResourcesRecord), "A version of the named resources."),
-    RawTable("training_steps_raw", TrainingStep, columns_of(TrainingStep, omit=_LISTS), "A committed optimiser step."),
+    RawTable(
+        "training_steps_raw",
+        TrainingStep,
+        columns_of(TrainingStep, omit=_LISTS, prefixes={"window": "window_"}),
+        "A committed optimiser step.",
+    ),
     RawTable(
         "consumed_raw",
         TrainingStep,

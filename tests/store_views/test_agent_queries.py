@@ -455,8 +455,11 @@ def test_rewards_are_counted_by_range(tools: LogFile) -> None:
 
 
 def test_traffic_is_sampled_by_input_and_not_by_what_a_run_enqueued(log: LogFile) -> None:
-    begun = [("t1", '"a"', {}), ("t2", '"a"', {}), ("t3", '"b"', {}), ("t4", "null", {})]
-    begun += [
+    begun: list[tuple[str, str, dict[str, Any]]] = [
+        ("t1", '"a"', {}),
+        ("t2", '"a"', {"mode": RolloutMode.UNKNOWN}),
+        ("t3", '"b"', {}),
+        ("t4", "null", {}),
         ("r1", '"c"', {"run_id": "r"}),
         ("g1", '"d"', {"group_id": "g"}),
         ("v1", '"e"', {"mode": RolloutMode.VAL}),

@@ -12,6 +12,7 @@ from lightstream.runtime.clock import NANOS_PER_SECOND
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.records import (
     ConsumedTrajectory,
+    LearningWindow,
     PartitionOffset,
     ResourcesRecord,
     StepOutcome,
@@ -101,6 +102,7 @@ class Steps:
         outcome: StepOutcome = StepOutcome.UPDATED,
         cause: str = "",
         steps: int = 0,
+        window: LearningWindow | None = None,
     ) -> StepReport:
         """Write the step, its resources and its inputs in one transaction, then tell the observers.
 
@@ -116,6 +118,7 @@ class Steps:
             outcome: what the step did to the weights. After ``discarded``, the step of this number is still to be made.
             cause: why rows that could be trained on were not learned from, in words.
             steps: how many steps are planned.
+            window: of a learner, the window of traffic that the groups are.
 
         Raises:
             TrainingError: not committed, or another process took over; the ledger shows which on the next start.
@@ -149,6 +152,7 @@ class Steps:
             settled_below=rollouts.settled_below(step if outcome in COUNTED else run.last_step),
             metrics={name: value for name, value in all_metrics.items() if math.isfinite(value)},
             low_water=[PartitionOffset(topic=TRAJECTORIES.name, partition=p, offset=o) for p, o in low_water],
+            window=window,
             started_unix_nano=started_unix_nano,
             ended_unix_nano=run.now(),
         )

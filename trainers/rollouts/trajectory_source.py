@@ -7,6 +7,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Message
 
+from lightstream.runtime.clock import NANOS_PER_MILLISECOND
 from lightstream.runtime.kafka import TopicTail, decoded, of_another_run
 from lightstream.runtime.large_records import whole_trajectory
 from lightstream.runtime.schema_registry import codec_for
@@ -113,4 +114,5 @@ class TrajectorySource:
         if record.run_id != self._run_id:
             self.of_other_runs += 1
             return None
-        return LoggedTrajectory(record, message.partition() or 0, message.offset() or 0)
+        logged = message.timestamp()[1] * NANOS_PER_MILLISECOND
+        return LoggedTrajectory(record, message.partition() or 0, message.offset() or 0, logged)

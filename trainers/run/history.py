@@ -11,6 +11,7 @@ from lightstream.schemas.records import Record, ResourcesRecord, StepOutcome, Tr
 from lightstream.schemas.topics import TRAJECTORIES
 
 from .settled import SettledGroups
+from .windows_past import WindowsPast
 
 MEAN_REWARDS_KEPT = 1000
 
@@ -49,6 +50,7 @@ class History:
         discarded: step -> how many tries of it were discarded, of steps whose groups are not all settled.
         mean_rewards: of the last :data:`MEAN_REWARDS_KEPT` committed steps; NaN where one had none.
         measured: whether the policy was validated after the last step.
+        windows: of a learner, the windows of traffic that its steps consumed.
         made_with: what the run is made with, see ``ResourcesRecord.made_with``.
     """
 
@@ -63,6 +65,7 @@ class History:
     discarded: dict[int, int] = field(default_factory=dict[int, int])
     mean_rewards: list[float] = field(default_factory=list[float])
     measured: bool = False
+    windows: WindowsPast = field(default_factory=WindowsPast)
     made_with: dict[str, str] = field(default_factory=dict[str, str])
 
     def follows(self, record: TrainingStep) -> bool:
@@ -91,8 +94,11 @@ class History:
         self.ended_unix_nano = record.ended_unix_nano
         self.made_with = dict(record.made_with) or self.made_with
         self.resources_id = record.resources_id or self.resources_id
-        for c in record.consumed:
-            self.settled.consume(c.group_id, {c.rollout_id: (c.attempt_id, c.revision)})
+        if record.window is not None:
+            self.windows.add_step(record)
+        else:
+            for c in record.consumed:
+                self.settled.consume(c.group_id, {c.rollout_id: (c.attempt_id, c.revision)})
         for group_id in record.skipped_groups:
             self.settled.skip(group_id)
         self.settled.advance(record.settled_below)

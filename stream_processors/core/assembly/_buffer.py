@@ -91,6 +91,7 @@ class AttemptBuffer:
         node = Node((span.trace_id, parent) if parent else None, content, offset)
         node.tokens = _tokens(span.llm_call)
         node.has_times = span.start_unix_nano > 0 and span.end_unix_nano > 0
+        node.end_unix_nano = span.end_unix_nano
         self.nodes[key] = node
         calls = self._read(span)
         if attributes:

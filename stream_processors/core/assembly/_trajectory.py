@@ -93,9 +93,14 @@ def finish(
         source=SourceRange(partition=partition, first_offset=buffer.first_offset, last_offset=last_offset),
         opened_unix_nano=buffer.opened.opened_unix_nano,
         closed_unix_nano=closed.closed_unix_nano,
+        revised_unix_nano=_event_time(buffer, closed) if revision else closed.closed_unix_nano,
         full_from_offset=buffer.full_from_offset,
         images=list(images),
     )
+
+
+def _event_time(buffer: AttemptBuffer, closed: AttemptClosed) -> int:
+    return max(closed.closed_unix_nano, *(node.end_unix_nano for node in buffer.nodes.values()))
 
 
 def _reward(

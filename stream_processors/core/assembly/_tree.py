@@ -25,6 +25,7 @@ class Node:
         encloses_reward: spans below compute a reward.
         tells_of_call: a dialect found an LLM call in it.
         has_times: start and end are set.
+        end_unix_nano: its end; 0 where that is not set.
         attributes: short attributes, by which a reward may link to a call.
         incomplete: why its conversation is not whole, where it describes a call.
         left_out: kinds of what its conversation has and no message can hold.
@@ -38,6 +39,7 @@ class Node:
     encloses_reward: bool = False
     tells_of_call: bool = False
     has_times: bool = True
+    end_unix_nano: int = 0
     attributes: dict[str, str] | None = None
     incomplete: str = ""
     left_out: str = ""

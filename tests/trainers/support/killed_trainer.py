@@ -142,7 +142,28 @@ def algorithm(arguments: argparse.Namespace) -> Any:
     )
 
 
+def learn(settings: Settings, arguments: argparse.Namespace) -> None:
+    """Learn from the traffic that is in the log."""
+    trainers.Continuous(
+        arguments.model,
+        run_id="learner",
+        agent="support",
+        window=100.0,
+        lateness=30.0,
+        learner=arguments.learner,
+        learning_rate=1e-2,
+        logprob_gap_max=math.inf,  # log-probabilities are made up
+        device="cpu",
+        threads=1,
+        settings=settings,
+        progress=False,
+    ).run(arguments.steps)
+
+
 def fit(settings: Settings, arguments: argparse.Namespace) -> None:
+    if arguments.learner:
+        learn(settings, arguments)
+        return
     if arguments.consumer and arguments.model:
         asyncio.run(consume_with_policy(settings, arguments.model, arguments.steps))
         return
@@ -287,6 +308,7 @@ def main() -> None:
     parser.add_argument("--ahead", type=int, default=0)
     parser.add_argument("--checkpoint-every", type=int, default=2)
     parser.add_argument("--advantage", default="grpo")
+    parser.add_argument("--learner", default="", help="a learner from the traffic in the log")
     parser.add_argument("--team", type=int, default=0, help="1: two agents, each of a policy of its own")
     arguments = parser.parse_args()
     settings = Settings.load()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -96,6 +96,8 @@ class Policy:
         seed: of everything random: the warm-up, the order of tasks, and each call that has no seed of its own.
         rollout_config: deadlines and retries of the rollouts.
         store: where rollouts are enqueued; by default the one on Kafka. Not closed if given.
+        versions_back: calls of so many versions before the newest may be trained on, too: the ratio to their recorded
+            probabilities corrects for them, within the clipping of the loss.
         options: those of :class:`VerlConfig` about model, arithmetic and sampling: ``learning_rate``, ``lora_rank``,
             ``clip_ratio_high``, ``sampling_parameters``, …
 
@@ -110,6 +112,7 @@ class Policy:
         seed: int = 0,
         rollout_config: RolloutConfig = RETRY_WHAT_IS_LOST,
         store: LightningStore | None = None,
+        versions_back: int = 0,
         **options: Any,
     ) -> None:
         others = sorted(options.keys() - set(TAKEN))
@@ -121,6 +124,7 @@ class Policy:
         self._seed = seed
         self._rollout_config = rollout_config
         self._store = store
+        self._versions_back = versions_back
         self._asked: list[_Asked] = []
         self._opened: _Opened | None = None
 
@@ -176,7 +180,7 @@ class Policy:
         options = self._config
         rows = weigh_rows(
             data,
-            own=own_policy(options, opened.run, latest(opened.run).version),
+            own=replace(own_policy(options, opened.run, latest(opened.run).version), versions_back=self._versions_back),
             prompt_tokens_max=options.prompt_tokens_max,
             response_tokens_max=options.response_tokens_max,
             overlong=options.overlong,
@@ -194,7 +198,7 @@ class Policy:
                     engine.forward_backward,
                     arrays,
                     loss=loss,
-                    policy_version=None if learned.changed else latest(opened.run).version,
+                    policy_version=None if learned.changed else _served_as_loaded(opened.run),
                     seed=(self._seed, step.number, opened.computed),
                     gap_max=options.gap_max,
                 )
@@ -418,6 +422,12 @@ class Policy:
                 next_step="Call it in the body of `async for step in trajectories(run_id, policy=policy)`.",
             )
         return opened, opened.step
+
+
+def _served_as_loaded(run: Run) -> int | None:
+    """The newest version, if training goes on from its weights; ``None``: they changed since without a new version."""
+    newest, checkpoints = latest(run), run.history.checkpoints
+    return newest.version if checkpoints[max(checkpoints)] == newest.checkpoint_url else None
 
 
 def _engine_of(opened: _Opened) -> PrimitiveEngine:

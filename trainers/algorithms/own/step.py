@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lightstream.schemas.records import ResourcesRecord, Trajectory
+from lightstream.schemas.records import LearningWindow, ResourcesRecord, Trajectory
 from lightstream.schemas.types import NamedResources
 
 from ...rollouts.groups import Group
@@ -41,6 +41,7 @@ class Step:
         metrics: numbers to keep with the step; finite ones are kept.
         published: what :meth:`publish` made.
         learned: what a policy learned of it; ``None`` without one.
+        window: of a learner, the window of traffic that the groups are.
         is_last: whether :meth:`stop` was called.
     """
 
@@ -50,6 +51,7 @@ class Step:
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     published: ResourcesRecord | None = field(default=None, init=False)
     learned: Learned | None = field(default=None, init=False)
+    window: LearningWindow | None = field(default=None, init=False)
     is_last: bool = field(default=False, init=False)
     _new_record: Callable[..., ResourcesRecord] = field(kw_only=True, repr=False)
 

@@ -24,11 +24,12 @@ POLL_TIMEOUT_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class LoggedTrajectory:
-    """A trajectory and where it is."""
+    """A trajectory, where it is, and its time stamp in Kafka in nanoseconds (0 where there is none)."""
 
     trajectory: Trajectory
     partition: int
     offset: int
+    logged_unix_nano: int = 0
 
 
 class TrajectoryLog(Protocol):

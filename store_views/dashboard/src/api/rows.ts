@@ -188,6 +188,20 @@ export interface Rows {
     response_tokens: number | null;
     policy_version: number | null;
   };
+  lineage: {
+    step: number | null;
+    version: number | null;
+    outcome: string | null;
+    window_number: number | null;
+    window_start_at: string | null;
+    window_end_at: string | null;
+    trained: number | null;
+    not_trained: number | null;
+    reward_mean: number | null;
+    reward_names: (string | null)[] | null;
+    window_left_out: Record<string, number | null> | null;
+    checkpoint_url: string | null;
+  };
   "lost-calls": {
     run_id: string | null;
     rollout_id: string | null;
@@ -537,6 +551,15 @@ export interface Rows {
     status: string | null;
     input_json: string | null;
     enqueued_unix_nano: string | null;
+  };
+  "versions-that-saw": {
+    run_id: string | null;
+    version: number | null;
+    resources_id: string | null;
+    rollouts: number | null;
+    first_step: number | null;
+    last_step: number | null;
+    checkpoint_url: string | null;
   };
   workers: {
     worker_id: string | null;

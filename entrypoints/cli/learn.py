@@ -1,0 +1,151 @@
+"""``lightstream learn`` and ``lightstream lineage``: learn from traffic, and show how a version was made."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lightstream.runtime.logs import log_to_stderr
+from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import NotFoundError, SettingsError
+
+from .formats import Format
+from .load import needs
+from .rows import console_for_rows, print_rows
+from .view_query import ask_view
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+console = Console(highlight=False)
+
+
+def seconds_of(name: str, text: str) -> float:
+    """Seconds of ``90s``, ``15m``, ``1h``, ``2d``; of a number alone as well.
+
+    Raises:
+        SettingsError: it is none of these.
+    """
+    unit = _UNITS.get(text[-1:], 0)
+    try:
+        return float(text[:-1]) * unit if unit else float(text)
+    except ValueError as error:
+        raise SettingsError(f"{name} is {text!r}.", next_step="Give 90s, 15m, 1h or 2d.") from error
+
+
+def learn(
+    run_id: Annotated[str, typer.Option("--run", help="The run to train.", show_default=False)],
+    model: Annotated[str, typer.Option(help="Folder or name of the initial model.", show_default=False)],
+    agent: Annotated[
+        str | None, typer.Option(help="Only rollouts with a call of this agent.", show_default="all")
+    ] = None,
+    window: Annotated[str | None, typer.Option(help="Length of a window in event time, such as 1h.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="In its place: trajectories of a window.")] = None,
+    lateness: Annotated[str, typer.Option(help="Event time that late rewards are waited for, such as 30m.")] = "0s",
+    learner: Annotated[str, typer.Option(help="reinforce, or sft on the best answers.")] = "reinforce",
+    leave_out: Annotated[
+        list[Path] | None, typer.Option(help="SQL file of rollouts to leave out, with a reason; may be repeated.")
+    ] = None,
+    take: Annotated[
+        Path | None, typer.Option(help="SQL file of the rollouts to take; all others are left out.")
+    ] = None,
+    consent: Annotated[
+        str | None, typer.Option(help="Take rollouts alone whose metadata have KEY=VALUE, such as consent=true.")
+    ] = None,
+    min_reward: Annotated[float | None, typer.Option(help="Leave out lower rewards.")] = None,
+    max_age: Annotated[
+        str | None, typer.Option(help="Leave out rollouts that ended longer before the window's end.")
+    ] = None,
+    share: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Take this share of the rollouts, by a hash of their ids.")
+    ] = None,
+    one_per_input: Annotated[bool, typer.Option("--one-per-input", help="Take one rollout of each input.")] = False,
+    min_interval: Annotated[str, typer.Option(help="Least event time between two versions, such as 1d.")] = "0s",
+    budget: Annotated[int | None, typer.Option(min=1, help="End once so many tokens were trained on.")] = None,
+    windows: Annotated[int | None, typer.Option(min=1, help="End once the run has so many windows.")] = None,
+    traffic: Annotated[str, typer.Option(help="Run that the rollouts name; by default they name none.")] = "",
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An option of Policy, such as learning_rate=1e-5; may be repeated."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show each window's lesson; train nothing.")] = False,
+) -> None:
+    """Learn from traffic that nobody enqueued, window by window (docs/production.md)."""
+    settings = Settings.load()
+    log_to_stderr(settings)
+    with needs("train"):
+        from lightstream.trainers import Continuous, Rule
+        from lightstream.trainers.algorithms.continuous import rules as built_in
+        from lightstream.trainers.algorithms.continuous.continuous import told
+    rules = [Rule.read(file) for file in leave_out or []]
+    if take is not None:
+        rules.append(Rule.read(take, takes=True))
+    if consent is not None:
+        key, _, value = consent.partition("=")
+        rules.append(built_in.consent(key, value or "true"))
+    if min_reward is not None:
+        rules.append(built_in.quality(min_reward))
+    if max_age is not None:
+        rules.append(built_in.age(seconds_of("--max-age", max_age)))
+    if share is not None:
+        rules.append(built_in.share(share))
+    if one_per_input:
+        rules.append(built_in.one_per_input())
+    continuous = Continuous(
+        model,
+        run_id=run_id,
+        agent=agent,
+        window=None if window is None else seconds_of("--window", window),
+        count=count,
+        lateness=seconds_of("--lateness", lateness),
+        traffic=traffic,
+        learner=learner,
+        rules=rules,
+        min_interval_s=seconds_of("--min-interval", min_interval),
+        tokens_max=budget,
+        settings=settings,
+        **_given(options or []),
+    )
+    if not dry_run:
+        continuous.run(windows)
+        return
+    for planned in continuous.dry_run():
+        console.print(told(planned), soft_wrap=True)
+
+
+def lineage(
+    version: Annotated[str, typer.Argument(metavar="RUN@VERSION", help="The version; without @ the newest one.")],
+    output: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
+) -> None:
+    """Show how a version was made: its windows, rollouts, rewards and judges (docs/production.md)."""
+    run, at, number = version.rpartition("@")
+    if at and not number.isdecimal():
+        raise SettingsError(f"{version!r} is no version.", next_step="Give RUN@VERSION, such as support@3.")
+    values = {"run": run, "version": int(number)} if at else {"run": version}
+    found = ask_view(Settings.load(), ":lineage", params=values)
+    if not found["rows"]:
+        raise NotFoundError(
+            f"no step made version {version!r}.", next_step="`lightstream sql 'FROM resources'` lists the versions."
+        )
+    if output is Format.JSON:
+        rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+        sys.stdout.write(json.dumps(rows) + "\n")
+        return
+    print_rows(console_for_rows(), found["columns"], found["rows"])
+
+
+def _given(options: list[str]) -> dict[str, object]:
+    given: dict[str, object] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {option!r} has no value.", next_step="Write --set learning_rate=1e-5.")
+        try:
+            given[name] = json.loads(text)
+        except ValueError:
+            given[name] = text
+    return given
