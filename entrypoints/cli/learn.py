@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -138,8 +138,8 @@ def lineage(
     print_rows(console_for_rows(), found["columns"], found["rows"])
 
 
-def _given(options: list[str]) -> dict[str, object]:
-    given: dict[str, object] = {}
+def _given(options: list[str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
     for option in options:
         name, equals, text = option.partition("=")
         if not equals:
