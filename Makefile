@@ -165,7 +165,7 @@ docs: $(INSTALLED)
 	$(PY) -m lightstream.store_views.queries.typescript > store_views/dashboard/src/api/rows.ts
 	$(PY) -m lightstream.runtime.settings_document > docs/settings.md
 	$(PY) -m lightstream.agl.document docs
-	$(PY) -m lightstream.cli.document > docs/command-line.md
+	$(PY) -m lightstream.cli.document docs/command-line
 	$(PY) -m lightstream.trainers.algorithms.options_document > docs/options.md
 
 # Ends at a page that the sidebar lacks, and at a link that leads nowhere.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -24,12 +25,34 @@ VERL_PYTHON_BELOW = (3, 13)
 def install_hint(*extras: str) -> str:
     """The command that installs these extras of this distribution, in backticks; part of a sentence.
 
-    Where this Python is too new for verl, which ``train`` needs, it says that too.
+    It names the place that this installation came from: a checkout's folder, a file, a repository, else the package
+    index. Where this Python is too new for verl, which ``train`` needs, it says that too.
     """
-    command = f'`pip install "{DISTRIBUTION}[{",".join(extras)}]"`'
+    command = f"`pip install {_requirement(','.join(extras))}`"
     if sys.version_info >= VERL_PYTHON_BELOW and "train" in extras:
         return f"{command}, in an environment of Python 3.11 or 3.12 (verl, which trains, takes no newer one)"
     return command
+
+
+def _requirement(extras: str) -> str:
+    """These extras of this distribution as an argument of pip, by PEP 610's note of its origin."""
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        noted = distribution(DISTRIBUTION).read_text("direct_url.json")
+    except PackageNotFoundError:
+        noted = None
+    if not noted:
+        return f'"{DISTRIBUTION}[{extras}]"'
+    origin = json.loads(noted)
+    url = origin["url"]
+    if "dir_info" in origin:
+        folder = unquote(urlsplit(url).path)
+        return f'{"--editable " if origin["dir_info"].get("editable") else ""}"{folder}[{extras}]"'
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f'"{DISTRIBUTION}[{extras}] @ {url}"'
 
 
 def missing_packages(extras: Iterable[str]) -> list[str]:

@@ -9,7 +9,9 @@ from .records import (
     AttemptClosed,
     AttemptOpened,
     DeadLetter,
+    GateReport,
     Record,
+    ReleaseChanged,
     ResourcesRecord,
     RolloutEvent,
     RolloutState,
@@ -134,6 +136,14 @@ DELETIONS = Topic(
     cleanup=Cleanup.COMPACT,
     single_partition=True,
 )
+RELEASES = Topic(
+    "releases",
+    "release",
+    (ReleaseChanged, GateReport),
+    ("`lightstream release`", "`lightstream gate`", "view (rules, page)"),
+    ("LLM proxy", "view"),
+    single_partition=True,
+)
 
 TOPICS: tuple[Topic, ...] = (
     ROLLOUT_EVENTS,
@@ -145,6 +155,7 @@ TOPICS: tuple[Topic, ...] = (
     TRAINING_STEPS,
     DEAD_LETTERS,
     DELETIONS,
+    RELEASES,
 )
 
 

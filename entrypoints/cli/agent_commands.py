@@ -128,7 +128,9 @@ def runner(
 @app.command("eval")
 def evaluate(
     agent: AgentName = None,
-    tasks: Annotated[Path, typer.Option(help="File of tasks: JSON lines, or a JSON list.")] = Path("tasks.jsonl"),
+    tasks: Annotated[Path | None, typer.Option(help="File of tasks: JSON lines, or a JSON list.")] = None,
+    env: Env = None,
+    env_option: EnvOption = None,
     models: Annotated[
         list[str] | None,
         typer.Option("--model", help="A model that the proxy serves; repeat it. The first is compared with."),
@@ -154,21 +156,16 @@ def evaluate(
 
     The same command goes on with an evaluation that was interrupted.
     """
-    from .evaluate import run_evaluation
-    from .runner import agent_of
+    from .evaluate import evaluated_of, run_evaluation, sampling_of
 
     settings = Settings.load()
     log_to_stderr(settings, logging.WARNING)
-    chosen = agent_of(settings, agent, command, verifier, reward)
+    chosen = evaluated_of(settings, agent, command, verifier, reward, tasks, env, env_option or [])
     passed = run_evaluation(
         settings,
-        chosen,
-        tasks,
-        models or [],
-        name=name,
-        samples=samples,
+        chosen.agent,
+        chosen.evaluation(name, models or [], samples, sampling_of(sampling)),
         passes_from=passes_from,
-        sampling=sampling,
         concurrency=concurrency,
         at_least=at_least,
         at_most_worse=at_most_worse,

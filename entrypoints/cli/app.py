@@ -21,7 +21,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.distribution import DISTRIBUTION, commit, installed_version
 from lightstream.schemas.errors import LightstreamError, QueryError
 
-from . import agent_commands, broker, export, judge, learn, model, prices, runs, score, topics
+from . import agent_commands, broker, export, gate, judge, learn, model, prices, release, runs, score, topics
 from .formats import Format, RowFormat, TraceFormat
 from .load import needs, require_stack
 
@@ -45,7 +45,11 @@ app.add_typer(export.app, name="export")
 app.add_typer(runs.app, name="runs")
 app.add_typer(prices.app, name="prices")
 app.add_typer(model.app, name="model")
+app.add_typer(release.app, name="release")
+for _short, _command in release.SHORT.items():
+    app.command(name=_short)(_command)
 app.add_typer(agent_commands.app)
+app.add_typer(gate.app)
 app.command()(score.score)
 app.command()(judge.judge)
 app.command()(learn.learn)

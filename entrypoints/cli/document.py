@@ -1,4 +1,4 @@
-"""Our commands as Markdown: ``python -m lightstream.cli.document > docs/command-line.md``."""
+"""Our commands as Markdown, a page each: ``python -m lightstream.cli.document docs/command-line``."""
 
 from __future__ import annotations
 
@@ -6,24 +6,46 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from .app import PROGRAM, app
 
-HEAD = """<!-- Written by `make docs`. -->
+GENERATED = "<!-- Written by `make docs`. -->\n\n"
 
-# Command line
+INDEX_HEAD = """# Command line
 
 `lightstream --help` and `lightstream COMMAND --help` show the same. Settings are environment variables:
-[settings](settings.md).
+[settings](../settings.md).
+
+| command | does |
+|---|---|
 """
 
 
-def commands_as_markdown() -> str:
-    """Return every command with its help, arguments and options."""
-    return HEAD + "".join(_section(name, command) for name, command in commands(typer.main.get_command(app), PROGRAM))
+def commands_as_markdown() -> dict[str, str]:
+    """Return a page for every command with its help, arguments and options, by its file's name, and an index."""
+    pages: dict[str, str] = {}
+    rows = ""
+    for name, command in commands(typer.main.get_command(app), PROGRAM):
+        page = f"{name.split(' ')[1]}.md"
+        pages[page] = pages.get(page, "") + _section(name, command)
+        first = _escaped(command.help or "").partition("\n")[0].rpartition(".")[0]
+        rows += f"| [`{name}`]({page}) | {first} |\n"
+    return {name: GENERATED + text for name, text in {"README.md": INDEX_HEAD + rows, **pages}.items()}
+
+
+def write_pages(folder: Path) -> None:
+    """Write every page; a page of a command that is gone is deleted."""
+    pages = commands_as_markdown()
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.md"):
+        if old.name not in pages:
+            old.unlink()
+    for name, text in pages.items():
+        (folder / name).write_text(text, "utf-8")
 
 
 def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -36,11 +58,12 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _section(name: str, command: Any) -> str:
-    level = "#" * name.count(" ")
+    depth = name.count(" ")
     text = _escaped(command.help or "")
     rows = "".join(_row(parameter) for parameter in command.params if not parameter.hidden)
     table = f"\n| argument or option | default | |\n|---|---|---|\n{rows}" if rows else ""
-    return f"\n#{level} {name}\n\n{text}\n{table}"
+    space = chr(10) if depth > 1 else ""
+    return f"{space}{'#' * depth} {name}\n\n{text}\n{table}"
 
 
 def _row(parameter: Any) -> str:
@@ -68,4 +91,4 @@ def _escaped(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(commands_as_markdown())
+    write_pages(Path(sys.argv[1]))

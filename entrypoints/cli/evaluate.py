@@ -1,15 +1,13 @@
-"""``lightstream eval``: an agent on a set of tasks, with one or several models, and the results of each."""
+"""``lightstream eval``: runs an evaluation with a progress bar and prints the results of each model."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import signal
-import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,83 +16,99 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from lightstream.producers import LitAgent
-from lightstream.producers.runner import Hook
-from lightstream.runtime.http.attempt_keys import attempt_key, attempt_secret
-from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
-from lightstream.schemas.types import (
-    AttemptedRollout,
-    EnqueueRolloutRequest,
-    NamedResources,
-    ProxyLLM,
-    Rollout,
-    RolloutConfig,
-)
-from lightstream.store_views.evaluation import Comparison, Estimate, Sample, Summary, comparison, summary
+from lightstream.schemas.errors import SettingsError
 
 from .agents import load_agent, name_of_file
+from .environments import name_of_environment, no_options_without_environment, only_environment
 from .load import needs
+from .runner import agent_of
 from .train import read_tasks
 
 if TYPE_CHECKING:
-    from lightstream.store_views.client import ViewClient
-    from lightstream.store_views.queries.named import NamedQuery
-
-REQUESTS_AT_ONCE = 500
-LOST_ATTEMPTS_MAX = 5
-"""Of one answer: an evaluation that is killed leaves attempts behind, which are made again."""
-DIGEST_CHARACTERS = 12
-ASSEMBLED_TIMEOUT_S = 60.0
-LOOK_S = 0.5
+    from lightstream.producers import LitAgent
+    from lightstream.trainers.evaluation import Comparison, Estimate, Evaluation, Summary
 
 console = Console(highlight=False)
 progress_console = Console(stderr=True, highlight=False)
 
 
-class OfModel(LitAgent[Any]):
-    """An agent whose calls go to the model that the rollout's metadata name, whatever resources there are.
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """An agent and the tasks that it is evaluated on.
 
-    Resources are not published for it: other runs may take the latest ones.
+    Attributes:
+        name: default name of the evaluation; empty: it must be named.
+        metadata: of each task, where it is of a set.
     """
 
-    def __init__(self, agent: LitAgent[Any], endpoint: str, sampling: Mapping[str, Any], secret: bytes | None) -> None:
-        super().__init__(trained_agents=agent.trained_agents)
-        self._agent = agent
-        self._endpoint = endpoint
-        self._sampling = dict(sampling)
-        self._secret = secret
+    name: str
+    agent: LitAgent[Any]
+    tasks: Sequence[Any]
+    metadata: Sequence[Mapping[str, Any]] = ()
 
-    def is_async(self) -> bool:
-        return self._agent.is_async()
+    def evaluation(
+        self, name: str | None, models: Sequence[str], samples: int, sampling: Mapping[str, Any]
+    ) -> Evaluation:
+        """The evaluation of some models.
 
-    def validation_rollout(self, task: Any, resources: NamedResources, rollout: Rollout) -> Any:
-        return self._agent.validation_rollout(task, self._resources(resources, rollout), rollout)
+        Raises:
+            SettingsError: it has no name, no model, or a model twice.
+        """
+        with needs("view"):
+            from lightstream.trainers.evaluation import Evaluation
+        run_id = name or self.name
+        if not run_id:
+            raise SettingsError("the evaluation of a command has no name.", next_step="Add --name NAME.")
+        return Evaluation(run_id, self.tasks, models, samples, sampling, self.metadata)
 
-    async def validation_rollout_async(self, task: Any, resources: NamedResources, rollout: Rollout) -> Any:
-        return await self._agent.validation_rollout_async(task, self._resources(resources, rollout), rollout)
 
-    def _resources(self, resources: NamedResources, rollout: Rollout) -> NamedResources:
-        model = (rollout.metadata or {})["evaluation"]["model"]
-        key = None
-        if self._secret is not None and isinstance(rollout, AttemptedRollout):
-            key = attempt_key(self._secret, rollout.rollout_id, rollout.attempt.attempt_id)
-        llm = ProxyLLM(endpoint=self._endpoint, model=model, api_key=key, sampling_parameters=self._sampling)
-        names = [name for name, resource in resources.items() if isinstance(resource, ProxyLLM)] or ["main_llm"]
-        return {name: resource for name, resource in resources.items() if name not in names} | {names[0]: llm}
+def evaluated_of(
+    settings: Settings,
+    agent: str | None,
+    command: str | None,
+    verifier: str | None,
+    reward: str,
+    tasks: Path | None,
+    env: str | None,
+    env_options: Sequence[str],
+    *,
+    tasks_optional: bool = False,
+) -> Evaluated:
+    """An agent with a file of tasks, or an environment with its validation tasks, else all that it has.
+
+    Args:
+        tasks_optional: without a file, there are no tasks.
+
+    Raises:
+        SettingsError: there are both or neither, or one of them is none.
+    """
+    if env is not None:
+        environment = only_environment(
+            env, env_options, agent=agent, command=command, tasks=tasks, **{"--verifier": verifier}
+        )
+        chosen_set = environment.validation or environment.task_set
+        tasks_of_set = [task.input for task in chosen_set.tasks]
+        metadata = [chosen_set.metadata_of(number) for number in range(len(chosen_set))]
+        return Evaluated(f"eval-{name_of_environment(env)}", environment, tasks_of_set, metadata)
+    no_options_without_environment(env_options)
+    chosen = agent_of(settings, agent, command, verifier, reward)
+    if tasks is None and not tasks_optional:
+        raise SettingsError(
+            "no file of tasks is named.", next_step="Name one with --tasks FILE, or an environment with --env."
+        )
+    found = [] if tasks is None else read_tasks(tasks)
+    if isinstance(chosen, str):
+        return Evaluated(f"eval-{name_of_file(chosen)}", load_agent(chosen), found)
+    return Evaluated("", chosen, found)
 
 
 def run_evaluation(
     settings: Settings,
-    agent: LitAgent[Any] | str,
-    tasks_file: Path,
-    models: Sequence[str],
+    agent: LitAgent[Any],
+    evaluation: Evaluation,
     *,
-    name: str | None,
-    samples: int,
     passes_from: float,
-    sampling: str,
     concurrency: int,
     at_least: float | None,
     at_most_worse: float | None,
@@ -107,133 +121,52 @@ def run_evaluation(
         ``at_most_worse`` worse than that. Two models without a task in common cannot be compared: then not.
 
     Raises:
-        SettingsError: the agent, the file or an option is wrong. Nothing was run.
         ServiceUnavailableError: Kafka, the proxy or the view does not answer.
     """
-    with needs("view"):
-        from lightstream.store_views.client import ViewClient
-        from lightstream.store_views.queries import named_query
-    tasks = read_tasks(tasks_file)
-    if not models or len(set(models)) < len(models):
-        raise SettingsError("no model is named, or one twice.", next_step="Name each with --model, the baseline first.")
-    run_id = name or f"eval-{name_of_file(agent)}" if isinstance(agent, str) else name
-    if run_id is None:
-        raise SettingsError("the evaluation of a command has no name.", next_step="Add --name NAME.")
-    loaded = load_agent(agent) if isinstance(agent, str) else agent
-    digest = _digest(json.dumps(tasks, sort_keys=True))
-    requests = _requests(run_id, tasks, models, samples, digest)
-    proxy = (settings.proxy_url or discover(settings, "proxy").address).rstrip("/")
-    asks_for_key = settings.proxy_token is not None or settings.tokens_file is not None
-    secret = attempt_secret(settings) if asks_for_key else None
-    of_model = OfModel(loaded, f"{proxy}/v1", _sampling(sampling), secret)
-    asyncio.run(_run(settings, of_model, run_id, requests, concurrency))
-    rows = _rows(ViewClient(settings), named_query("evaluation"), run_id, {request.rollout_id for request in requests})
-    found: dict[str, list[Sample]] = {model: [] for model in models}
-    for row in rows:
-        found[row["model"]].append(
-            Sample(
-                model=row["model"],
-                task=row["task"],
-                reward=row["reward"] or 0.0,
-                failed=row["reward"] is None,
-                tokens=(row["prompt_tokens"] or 0) + (row["response_tokens"] or 0),
-                cost=row["cost"],
-            )
-        )
+    from lightstream.trainers.evaluation import comparison, summary
+
+    answer(settings, agent, evaluation, concurrency)
+    found = evaluation.results(settings)
+    models = evaluation.models
     summaries = [summary(found[model], passes_from=passes_from) for model in models]
     compared = [comparison(found[model], found[models[0]]) for model in models[1:]]
     if as_json:
         models_json = [asdict(one) for one in summaries]
-        print(json.dumps({"run": run_id, "models": models_json, "compared": [asdict(one) for one in compared if one]}))
+        compared_json = [asdict(one) for one in compared if one]
+        print(json.dumps({"run": evaluation.run_id, "models": models_json, "compared": compared_json}))
     else:
-        _print(run_id, summaries, [one for one in compared if one is not None])
+        _print(evaluation.run_id, summaries, [one for one in compared if one is not None])
     is_good = at_least is None or all(one.reward.mean >= at_least for one in summaries)
     is_as_good = at_most_worse is None or all(one is not None and one.is_not_worse(at_most_worse) for one in compared)
     return is_good and is_as_good
 
 
-def _requests(
-    run_id: str, tasks: Sequence[Any], models: Sequence[str], samples: int, digest: str
-) -> list[EnqueueRolloutRequest]:
-    """One rollout for each model, task and sample. Its id follows from these, so asking again asks for nothing new."""
-    return [
-        EnqueueRolloutRequest(
-            input=task,
-            mode="val",
-            run_id=run_id,
-            config=RolloutConfig(max_attempts=LOST_ATTEMPTS_MAX + 1, retry_condition=["unresponsive"]),
-            rollout_id=f"{run_id}-{digest}-{_digest(model)}-{number}-{sample}",
-            group_id=f"{run_id}-{digest}-{number}",
-            metadata={"evaluation": {"model": model, "task": number, "sample": sample, "tasks": digest}},
-        )
-        for sample in range(samples)
-        for number, task in enumerate(tasks)
-        for model in models
-    ]
-
-
-async def _run(
-    settings: Settings, agent: LitAgent[Any], run_id: str, requests: Sequence[EnqueueRolloutRequest], concurrency: int
-) -> None:
-    with needs("view"):
-        from lightstream.store_views.stores import KafkaLightningStore
-    from lightstream.producers import Runner
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    store = KafkaLightningStore(settings)
-    await store.start()
-    try:
-        for start in range(0, len(requests), REQUESTS_AT_ONCE):
-            await store.enqueue_many_rollouts(requests[start : start + REQUESTS_AT_ONCE])
-        ids = [request.rollout_id or "" for request in requests]
-        ended = len(await store.wait_for_rollouts(rollout_ids=ids, timeout=0.0))  # by the same command, earlier
-        with Progress(*columns, console=progress_console, transient=True) as progress:
-            bar = progress.add_task(run_id, total=len(ids), completed=ended)
-            hook = _Advances(lambda: progress.advance(bar))
-            runner = Runner(store, agent, run_id=run_id, settings=settings, n_concurrent=concurrency, hooks=[hook])
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, runner.stop)
-            running = asyncio.create_task(runner.run())
-            waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=ids))
-            await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done():
-                waiting.cancel()
-                raise KeyboardInterrupt
-            runner.stop()
-            await running
-    finally:
-        await store.close()
-
-
-class _Advances(Hook):
-    """Moves the bar as attempts end."""
-
-    def __init__(self, advance: Callable[[], None]) -> None:
-        self._advance = advance
-
-    async def on_rollout_end(self, *, rollout: AttemptedRollout, **_: Any) -> None:
-        self._advance()
-
-
-def _rows(view: ViewClient, query: NamedQuery, run_id: str, rollout_ids: Container[str | None]) -> list[dict[str, Any]]:
-    """The rows of these rollouts, once the worker has assembled their trajectories.
+def answer(settings: Settings, agent: LitAgent[Any], evaluation: Evaluation, concurrency: int) -> None:
+    """Run the rollouts of an evaluation, with a progress bar on standard error. Blocks.
 
     Raises:
-        ServiceUnavailableError: it does not.
+        KeyboardInterrupt: it was interrupted; the same command goes on with it.
+        ServiceUnavailableError: Kafka or the proxy does not answer.
     """
-    sql, values = query.statement({"run": run_id})
-    deadline = time.monotonic() + ASSEMBLED_TIMEOUT_S
-    while True:
-        rows = [row for row in view.query(sql, "now", params=values).dicts() if row["rollout_id"] in rollout_ids]
-        if all(row["is_assembled"] for row in rows):
-            return rows
-        if time.monotonic() > deadline:
-            missing = sum(not row["is_assembled"] for row in rows)
-            raise ServiceUnavailableError(
-                f"{missing} of {len(rows)} rollouts are not assembled yet.",
-                next_step="Is the worker running (`lightstream status`)? Then ask again: nothing is run twice.",
+    total = len(evaluation.tasks) * len(evaluation.models) * evaluation.samples
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=progress_console, transient=True) as progress:
+        bar = progress.add_task(evaluation.run_id, total=total)
+
+        async def until_interrupted() -> None:
+            task = asyncio.create_task(
+                evaluation.run(
+                    settings, agent, concurrency=concurrency, on_ended=lambda ended: progress.advance(bar, ended)
+                )
             )
-        time.sleep(LOOK_S)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+            await task
+
+        try:
+            asyncio.run(until_interrupted())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
 
 
 def _print(run_id: str, summaries: Sequence[Summary], compared: Sequence[Comparison]) -> None:
@@ -259,11 +192,7 @@ def _shown(estimate: Estimate) -> str:
     return f"{estimate.mean:.4g} ({estimate.low:.3g}..{estimate.high:.3g})"
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]
-
-
-def _sampling(text: str) -> dict[str, Any]:
+def sampling_of(text: str) -> dict[str, Any]:
     """Sampling parameters of an option.
 
     Raises:

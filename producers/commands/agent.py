@@ -75,7 +75,9 @@ class CommandAgent(LitAgent[Any]):
     ) -> None:
         super().__init__(trained_agents=trained_agents)
         if not command.strip():
-            raise SettingsError("the agent's command is empty.", next_step="Name a program: --command './agent'.")
+            raise SettingsError(
+                "the agent's command is empty.", next_step='Name a program by its full path, such as "$PWD/agent".'
+            )
         for name, value, known in (("reward", reward, RewardFrom), ("keep", keep, Keep)):
             if value not in get_args(known):
                 raise SettingsError(f"{name} is {value!r}; it is one of {', '.join(get_args(known))}.")

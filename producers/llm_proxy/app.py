@@ -33,6 +33,7 @@ from .dialects import ANTHROPIC_MESSAGES, CHAT, COMPLETIONS, EMBEDDINGS, Dialect
 from .dialects.messages import counted_tokens
 from .exchange import Exchange, error_reply, response_of
 from .recording import CallRecorder
+from .releases import Releases
 from .request_body import UnreadableBodyError, json_object, unpacked_body
 from .rewards import RewardRecorder
 from .upstream import Upstream
@@ -70,6 +71,7 @@ def create_app(
     clock: Clock | None = None,
     stop: Callable[[], object] = lambda: None,
     gives_ids: bool = False,
+    releases: Releases | None = None,
 ) -> Starlette:
     """The ASGI application.
 
@@ -80,13 +82,14 @@ def create_app(
         clock: time of the spans.
         stop: called (in a thread) after the last request: time to flush the publisher.
         gives_ids: answers carry their token ids also to agents that do not ask for them.
+        releases: lead calls to models; started and stopped with the application.
     """
     clock = clock or SystemClock()
     redaction = Redaction(settings)
     recorder = CallRecorder(publisher, clock, codec_for(settings), redaction)
     rewards = RewardRecorder(publisher, clock, redaction)
     keys = AttemptKeys(settings)
-    exchange = Exchange(settings, upstream, recorder, clock, gives_ids=gives_ids)
+    exchange = Exchange(settings, upstream, recorder, clock, gives_ids=gives_ids, releases=releases)
     access = proxy_access(settings)
     dialects: dict[str, Dialect] = {
         "/chat/completions": CHAT,
@@ -99,9 +102,13 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
         await upstream.start()
+        if releases is not None:
+            releases.start()
         try:
             yield
         finally:
+            if releases is not None:
+                await asyncio.to_thread(releases.stop)
             await upstream.stop()
             await asyncio.to_thread(stop)
 

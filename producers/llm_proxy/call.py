@@ -15,6 +15,7 @@ from .dialects import Dialect, Translation
 from .upstream import UpstreamAnswer
 
 if TYPE_CHECKING:
+    from .releases import Routed
     from .seeds import DrawnSeed
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
@@ -59,6 +60,7 @@ class Call:
         not_asked_for: what is asked for beside that, and was not of this model server: name -> reason.
         translation: between agent and model server; ``None`` until the request was understood.
         seen_response_id: the answer's id as the agent saw it, where that is not the upstream's.
+        release: arm of the release that the agent asked for; ``None`` where it asked for a model.
         upstream_s: seconds of waiting for the model server.
     """
 
@@ -84,6 +86,7 @@ class Call:
     not_asked_for: dict[str, str] = field(default_factory=dict[str, str])
     translation: Translation | None = None
     seen_response_id: str | None = None
+    release: Routed | None = None
     upstream_s: float = 0.0
 
     @property

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -33,16 +35,21 @@ from .extras import Extras
 from .metrics import ADDED_SECONDS, UPSTREAM_ANSWERS
 from .recording import CallRecorder
 from .relay import StreamRelay
+from .releases import CANDIDATE, Releases, Routed, entry_of, with_releases
 from .request_body import UnreadableBodyError, json_object, unpacked_body
 from .seeds import CallSeeds
 from .server_answers import as_stream, completion_in, json_answer_in, shown
 from .upstream import Upstream, UpstreamAnswer, UpstreamError
+
+logger = logging.getLogger(__name__)
 
 PASSED_ON_HEADERS = (POLICY_VERSION_HEADER, RESOURCES_ID_HEADER, "x-request-id", "retry-after")
 
 EVENT_STREAM = "text/event-stream"
 
 RETRY_AFTER_S = 1
+
+FALLBACK_CHARS_MAX = 500
 
 RETRIES_HEADER = "x-stainless-retry-count"
 """Of OpenAI's and Anthropic's clients: how often they tried the request before."""
@@ -53,16 +60,25 @@ class Exchange:
 
     Args:
         gives_ids: answers carry their token ids also to agents that do not ask for them.
+        releases: lead calls to the models that serve them; ``None`` where nobody follows the log.
     """
 
     def __init__(
-        self, settings: Settings, upstream: Upstream, recorder: CallRecorder, clock: Clock, *, gives_ids: bool = False
+        self,
+        settings: Settings,
+        upstream: Upstream,
+        recorder: CallRecorder,
+        clock: Clock,
+        *,
+        gives_ids: bool = False,
+        releases: Releases | None = None,
     ) -> None:
         self._settings = settings
         self._upstream = upstream
         self._recorder = recorder
         self._clock = clock
         self._gives_ids = gives_ids
+        self._releases = releases
         self._seeds = CallSeeds()
         self._extras = Extras(clock)
 
@@ -82,7 +98,7 @@ class Exchange:
 
     async def _answer(self, request: Request, call: Call, body: bytes) -> Response:
         try:
-            reply = await unless_disconnected(request, self._ask(call, body))
+            reply = await unless_disconnected(request, self._ask(call, body, request.headers))
         except ClientGoneError:
             self._give_seed_back(call)
             self._recorder.record_abandoned(call)
@@ -97,7 +113,7 @@ class Exchange:
             return _RelayedResponse(StreamRelay(self._settings, self._recorder, call, reply.stream, self._rest), reply)
         return response_of(await self._recorded(call, reply))
 
-    async def _ask(self, call: Call, body: bytes) -> Reply:
+    async def _ask(self, call: Call, body: bytes, headers: Mapping[str, str]) -> Reply:
         """Forward ``body`` and read the answer into ``call``; nothing is recorded yet.
 
         A streamed answer is only begun: its pieces are still to come.
@@ -110,8 +126,16 @@ class Exchange:
             return self._failed(call, error.status, str(error))
         call.requested_model = str(fields.get("model") or "")
         call.streams = fields.get("stream") is True
+        sent = fields
+        if self._releases is not None:
+            if not self._releases.is_read:
+                await self._releases.known()
+            if call.requested_model in self._releases.states:
+                call.release = self._releases.route(fields, call.caller, headers)
+            if call.release is not None:
+                sent = fields | {"model": call.release.model}
         try:
-            call.translation = await call.dialect.translate(fields)
+            call.translation = await call.dialect.translate(sent)
         except ValueError as error:
             return self._failed(call, 400, str(error))
         request = self._seeded(call, call.translation.request)
@@ -120,13 +144,42 @@ class Exchange:
         call.sampling_json = sampling_of_request(request)
         call.wanted = _wanted(request, call.dialect.endpoint, gives_ids=self._gives_ids)
         call.choices_wanted = _choices_wanted(request)
-        model = self._settings.llm_model if call.dialect.is_sampled else None
+        model = self._settings.llm_model if call.dialect.is_sampled and call.release is None else None
         call.asked = request | {"model": model} if model else request
         try:
-            answer = await self._ask_with_extras(call, call.asked)
-            return await self._reply(call, answer)
+            return await self._candidates_answer(call) or await self._answer_of_model(call)
         except UpstreamError as error:
             return self._failed(call, error.status, str(error))
+
+    async def _answer_of_model(self, call: Call) -> Reply:
+        return await self._reply(call, await self._ask_with_extras(call, call.asked))
+
+    async def _candidates_answer(self, call: Call) -> Reply | None:
+        """The answer of a release's candidate. ``None`` where there is none, or it failed: the stable model is to be
+        asked then, so that no call is lost by a candidate.
+
+        Raises:
+            UpstreamError: the request is refused, whichever model it is for.
+        """
+        release = call.release
+        if release is None or release.arm != CANDIDATE:
+            return None
+        try:
+            answer = await self._ask_with_extras(call, call.asked)
+            if not _is_lost(answer.status):
+                return await self._reply(call, answer)
+            answer.close()
+            reason = f"{answer.status}: {shown(answer.body)}"
+        except UpstreamError as error:
+            if not _is_lost(error.status):
+                raise
+            reason = f"{error.status}: {error}"
+        call.release = _fallen_back(release, reason)
+        call.completion = Completion()
+        call.asked = call.asked | {"model": call.release.model}
+        call.request_body = to_json(from_json(call.request_body) | {"model": call.release.model})
+        logger.warning("release %s: %s answered for %s", release.state.release, call.release.model, release.model)
+        return None
 
     async def _recorded(self, call: Call, reply: Reply) -> Reply:
         """Make the call durable; the reply may go out now. Without Kafka it is an error reply instead."""
@@ -139,11 +192,20 @@ class Exchange:
         return reply
 
     async def models(self, dialect: Dialect, name: str = "") -> Reply:
-        """The upstream's list of models, or its description of one."""
+        """The releases and the upstream's list of models, or the description of one."""
+        releases: list[str] = []
+        if self._releases is not None:
+            await self._releases.known()
+            releases = self._releases.names
+        if name in releases:
+            return Reply(200, to_json(entry_of(name)))
         try:
             answer = await self._upstream.models(name)
         except UpstreamError as error:
             return error_reply(dialect, error.status, str(error))
+        listed = with_releases(answer.body or b"", releases) if releases and answer.status == 200 and not name else None
+        if listed is not None:
+            return Reply(200, to_json(listed))
         return Reply(answer.status, answer.body or b"", content_type=answer.content_type)
 
     def _seeded(self, call: Call, request: dict[str, Any]) -> dict[str, Any]:
@@ -272,6 +334,15 @@ def error_reply(dialect: Dialect, status: int, message: str) -> Reply:
     """An error in the agent's dialect; worth another try after a moment if it is 503."""
     headers = {"retry-after": str(RETRY_AFTER_S)} if status == 503 else {}
     return Reply(status, to_json(dialect.error(status, message)), headers)
+
+
+def _is_lost(status: int) -> bool:
+    """Whether a candidate that answers so is no answer: its server does not know it, or failed."""
+    return status == HTTPStatus.NOT_FOUND or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _fallen_back(release: Routed, reason: str) -> Routed:
+    return replace(release, fallback=reason[:FALLBACK_CHARS_MAX])
 
 
 def _resend_count(header: str) -> int:

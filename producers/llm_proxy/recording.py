@@ -156,6 +156,7 @@ def _attributes(call: Call) -> dict[str, Any]:
         "gen_ai.usage.input_tokens": usage.get("prompt_tokens"),
         "gen_ai.usage.output_tokens": usage.get("completion_tokens"),
     }
+    values |= call.release.attributes if call.release is not None else {}
     values[RESEND_COUNT] = call.resend_count or None
     values[NOT_ASKED_FOR_ATTRIBUTE] = [f"{name}: {why}" for name, why in call.not_asked_for.items()] or None
     return {name: value for name, value in values.items() if value is not None}

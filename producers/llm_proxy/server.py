@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightstream.runtime.health import Check
 from lightstream.runtime.http.own_tokens import token_of
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, Publisher, bootstrap_servers
@@ -19,6 +20,7 @@ from .balancing_upstream import BalancingUpstream
 from .litellm_upstream import LiteLlmUpstream
 from .model_list import ModelConfig, back_ends_of
 from .openai_upstream import OpenAiUpstream
+from .releases import Releases
 from .upstream import Upstream
 
 LINGER_MS = 0.0
@@ -58,13 +60,15 @@ def proxy_server(
         ServiceUnavailableError: the port is taken, or no Kafka is named or running where it is needed.
     """
     proxy_access(settings).require_token(settings, "LLM proxy", "LIGHTSTREAM_PROXY_TOKEN")
+    ready: list[Check] = []
     if publisher is not None:
-        app, ready = create_app(settings, upstream, publisher, gives_ids=gives_ids), []
+        app = create_app(settings, upstream, publisher, gives_ids=gives_ids)
     else:
         bootstrap_servers(settings)  # says now, rather than at the first call, that there is no Kafka
         kafka = KafkaPublisher(settings, linger_ms=LINGER_MS)
-        app = create_app(settings, upstream, kafka, stop=kafka.close, gives_ids=gives_ids)
-        ready = [KafkaContact(settings)]
+        releases = Releases(settings)
+        app = create_app(settings, upstream, kafka, stop=kafka.close, gives_ids=gives_ids, releases=releases)
+        ready = [KafkaContact(settings), releases.unready]
     return HttpServer(
         app,
         settings,

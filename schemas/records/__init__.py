@@ -1,7 +1,9 @@
 """The Avro records of every topic. See ``TOPICS`` for which topic carries which."""
 
 from ._base import Record, RecordEnum, unchecked
+from .gate import GateCheck, GateCheckKind, GateOutcome, GateReport, GateSet
 from .operations import DeadLetter, DeadLetterReason, RunDeleted, WorkerHeartbeat, WorkerStatus
+from .release import ReleaseAction, ReleaseChanged, ReleaseKey, ReleaseRule
 from .rollout import (
     ANY_RUN,
     WORKERS_PER_REQUEST_MAX,
@@ -69,6 +71,11 @@ __all__ = [
     "Drop",
     "DropReason",
     "EventKind",
+    "GateCheck",
+    "GateCheckKind",
+    "GateOutcome",
+    "GateReport",
+    "GateSet",
     "LearningWindow",
     "LlmCall",
     "Note",
@@ -77,6 +84,10 @@ __all__ = [
     "PolicyVersionRun",
     "Record",
     "RecordEnum",
+    "ReleaseAction",
+    "ReleaseChanged",
+    "ReleaseKey",
+    "ReleaseRule",
     "ResourcesRecord",
     "RewardMatch",
     "RewardRecord",

@@ -1,5 +1,5 @@
--- Rollouts of an evaluation, one a row: model, task, sample, reward, tokens and cost. A rollout that failed, or ended
--- without a reward, has none.
+-- Rollouts of an evaluation, one a row: model, task, sample, reward, tokens, cost, seconds, failed tools and refusals. A
+-- rollout that failed, or ended without a reward, has none.
 -- $run: the evaluation.
 WITH asked AS (
     SELECT rollout_id, status, group_id, ended_unix_nano IS NOT NULL AS is_over,
@@ -11,7 +11,8 @@ WITH asked AS (
     WHERE run_id = $run AND json_exists(metadata_json, '$.evaluation.model')
 )
 SELECT
-    asked.*, got.rollout_id IS NOT NULL AS is_assembled, got.reward, used.calls, used.prompt_tokens, used.response_tokens, used.cost
+    asked.*, got.rollout_id IS NOT NULL AS is_assembled, got.reward, used.calls, used.prompt_tokens, used.response_tokens, used.cost, used.seconds,
+    called.policy_versions, coalesce(called.refusals, 0) AS refusals, coalesce(ran.tool_errors, 0) AS tool_errors
 FROM asked
 LEFT JOIN (
     SELECT rollout_id, any_value(reward) AS reward
@@ -21,9 +22,23 @@ LEFT JOIN (
 ) AS got USING (rollout_id)
 LEFT JOIN (
     SELECT rollout_id, count(*) AS calls, sum(prompt_tokens) AS prompt_tokens,
-        sum(response_tokens) AS response_tokens, sum(cost) AS cost
+        sum(response_tokens) AS response_tokens,
+        CASE WHEN count(cost) = count(*) THEN sum(cost) END AS cost, sum(seconds) AS seconds
     FROM costs
     WHERE run_id = $run
     GROUP BY rollout_id
 ) AS used USING (rollout_id)
+LEFT JOIN (
+    SELECT rollout_id, list_sort(list(DISTINCT policy_version) FILTER (policy_version IS NOT NULL)) AS policy_versions,
+        count(*) FILTER (finish_reason = 'content_filter' OR response_json->>'$.refusal' IS NOT NULL) AS refusals
+    FROM llm_calls
+    WHERE run_id = $run
+    GROUP BY rollout_id
+) AS called USING (rollout_id)
+LEFT JOIN (
+    SELECT rollout_id, count(*) FILTER (failed) AS tool_errors
+    FROM tools
+    WHERE run_id = $run
+    GROUP BY rollout_id
+) AS ran USING (rollout_id)
 ORDER BY model, task, sample

@@ -25,6 +25,8 @@ counted AS (
     UNION ALL SELECT '', count(*) FROM task_requests_raw
     UNION ALL SELECT '', count(*) FROM workers_raw
     UNION ALL SELECT '', count(*) FROM deletions_raw
+    UNION ALL SELECT '', count(*) FROM releases_raw
+    UNION ALL SELECT '', count(*) FROM gate_reports_raw
     UNION ALL SELECT '', count(*) FROM dead_letters_raw
 ),
 large AS (

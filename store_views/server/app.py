@@ -10,6 +10,7 @@
                         seconds Kafka has been silent (``kafka_silent_s``), and the progress of a rebuild
 ``GET /v1/rollouts/{id}/explain``  why the rollout did or did not train
 ``POST /v1/feedback``   scores of rollouts, calls and pairs (:mod:`~.feedback`)
+``GET /v1/releases``    every release as it is now; ``POST /v1/releases/NAME`` changes one (:mod:`~.releases`)
 ``GET /v1/reasons``      what each code of a dropped call means
 ``GET /v1/changes``     server-sent events: what has changed (:mod:`~.changes`)
 ``GET /healthz``        200 while it follows the log, else 503
@@ -61,6 +62,7 @@ from .changes import Changes
 from .dashboard import explanation_json, page_routes, reasons_answer
 from .feedback import FeedbackWriter
 from .people import PeoplesView, PeoplesViewAwayError
+from .releases import ReleaseEndpoints
 from .statement import QueryLimits
 
 __all__ = ["ARROW_STREAM", "REBUILDING_HEADER", "TRUNCATED_HEADER", "create_app"]
@@ -80,6 +82,7 @@ def create_app(
     answering: Answering | None = None,
     people: PeoplesView | None = None,
     feedback: FeedbackWriter | None = None,
+    releases: ReleaseEndpoints | None = None,
 ) -> Starlette:
     """The application, over a materialiser that has been started.
 
@@ -88,13 +91,14 @@ def create_app(
         answering: runs the statements; by default one without a watchdog.
         people: answers people's statements; by default this view does.
         feedback: takes scores; without it they are refused.
+        releases: reads and changes releases; without it that is refused.
 
     Returns:
         The application; ``app.state.changes.close`` ends the event streams, which otherwise last as long as the view.
     """
     answering = answering or Answering(lambda: materialiser.database.cursor())
     access = access or Access()
-    endpoints = _Endpoints(materialiser, limits or QueryLimits(), access, answering, people, feedback)
+    endpoints = _Endpoints(materialiser, limits or QueryLimits(), access, answering, people, feedback, releases)
     routes = [
         # Mounted, so that another method is told 405, and is not an address of the page's.
         Mount(
@@ -107,6 +111,8 @@ def create_app(
                 Route("/positions", endpoints.positions),
                 Route("/rollouts/{rollout_id:path}/explain", endpoints.explain),
                 Route("/feedback", endpoints.feedback, methods=["POST"]),
+                Route("/releases", endpoints.releases),
+                Route("/releases/{name}", endpoints.change_release, methods=["POST"]),
                 Route("/reasons", endpoints.reasons),
                 Route("/changes", endpoints.changes),
             ],
@@ -131,6 +137,7 @@ class _Endpoints:
         answering: Answering,
         people: PeoplesView | None,
         feedback: FeedbackWriter | None,
+        releases: ReleaseEndpoints | None,
     ) -> None:
         self._materialiser = materialiser
         self._access = access
@@ -138,6 +145,7 @@ class _Endpoints:
         self._answering = answering
         self._people = people
         self._feedback = feedback
+        self._releases = releases
         self._asks_kafka = CapacityLimiter(1)  # what one hears is good for those who come meanwhile
         self.stream = Changes(materialiser)
 
@@ -245,6 +253,32 @@ class _Endpoints:
         except LightstreamError as error:
             return _error(400, error)
 
+    async def releases(self, request: Request) -> Response:
+        if refusal := self._refusal(request, READ):
+            return refusal
+        if self._releases is None:
+            return _no_releases()
+        try:
+            return await self._releases.all()
+        except LightstreamError as error:
+            return _error(503, error)
+
+    async def change_release(self, request: Request) -> Response:
+        if refusal := self._refusal(request, CONTROL):
+            return refusal
+        if self._releases is None:
+            return _no_releases()
+        try:
+            return await self._releases.change(request, request.path_params["name"])
+        except ClientGoneError:
+            return Response(status_code=CLIENT_GONE)
+        except (PublishError, ServiceUnavailableError) as error:
+            return _error(503, error)
+        except BodyTooLargeError as error:
+            return _error(413, error)
+        except LightstreamError as error:
+            return _error(400, error)
+
     async def reasons(self, request: Request) -> Response:
         return self._refusal(request, READ) or reasons_answer()
 
@@ -274,6 +308,10 @@ class _Endpoints:
         if failure is not None:
             return JSONResponse({"status": "failed", "reason": str(failure)}, status_code=503)
         return JSONResponse({"status": "ok"})
+
+
+def _no_releases() -> Response:
+    return _error(501, ServiceUnavailableError("a store in memory has no releases.", next_step="Start Kafka."))
 
 
 def _error(status: int, error: LightstreamError) -> Response:

@@ -38,6 +38,8 @@ from .app import create_app
 from .feedback import FeedbackWriter
 from .people import NAME as PEOPLE
 from .people import PeoplesView
+from .release_rules import ReleaseRules
+from .releases import ReleaseEndpoints
 from .statement import QueryLimits
 from .watchdog import Watchdog
 
@@ -79,6 +81,15 @@ def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = ""
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         await run_sync(materialiser.wait_until_shown, SHOWN_AGAIN_S_MAX)
         logger.info("the view answers on %s", server.url)
+        async with AsyncExitStack() as stack:
+            if rules is not None:
+                asking = asyncio.create_task(rules.run())
+                stack.callback(asking.cancel)
+            await stack.enter_async_context(statements_served())
+            yield
+
+    @asynccontextmanager
+    async def statements_served() -> AsyncGenerator[None, None]:
         if people is not None:
             yield  # Flight SQL is the other view's
             await people.close()
@@ -104,7 +115,11 @@ def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = ""
         answering = Answering(lambda: materialiser.database.cursor(), watchdog)
         people = PeoplesView(settings) if settings.sql_view and not name else None
         feedback = FeedbackWriter(settings, materialiser, answering, allowed)
-        app = create_app(materialiser, allowed, lifespan, access, answering, people, feedback)
+        asks_rules = name == PEOPLE if settings.sql_view else not name  # where people's statements run
+        rules = ReleaseRules(settings, materialiser, answering, allowed) if asks_rules else None
+        app = create_app(
+            materialiser, allowed, lifespan, access, answering, people, feedback, ReleaseEndpoints(settings)
+        )
         ready: list[Check] = [materialiser.unready, materialiser.kafka]
         server = HttpServer(
             app,
@@ -116,6 +131,7 @@ def run(settings: Settings, limits: QueryLimits | None = None, *, name: str = ""
             metrics=[
                 partial(view_metrics, materialiser),
                 materialiser.room.readings,
+                *([] if rules is None else [rules.readings]),
                 *([] if name else [partial(_restarts, settings)]),
             ],
         )

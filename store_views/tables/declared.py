@@ -14,7 +14,9 @@ from lightstream.schemas.records import (
     ConsumedTrajectory,
     DeadLetter,
     Drop,
+    GateReport,
     Record,
+    ReleaseChanged,
     ResourcesRecord,
     RewardRecord,
     RolloutEvent,
@@ -173,6 +175,10 @@ RAW_TABLES: tuple[RawTable, ...] = (
     RawTable("workers_raw", WorkerHeartbeat, columns_of(WorkerHeartbeat), "A worker's heartbeat."),
     RawTable("dead_letters_raw", DeadLetter, columns_of(DeadLetter), "A record that could not be used."),
     RawTable("deletions_raw", RunDeleted, columns_of(RunDeleted), "A run was deleted, up to these positions."),
+    RawTable(
+        "releases_raw", ReleaseChanged, columns_of(ReleaseChanged), "A change of a release, also one that lost a race."
+    ),
+    RawTable("gate_reports_raw", GateReport, columns_of(GateReport), "A report of the gate."),
 )
 
 

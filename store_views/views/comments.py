@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import duckdb
 
 from lightstream.schemas.policy_names import MODEL_VERSION
-from lightstream.schemas.records import AttemptState, LlmCall
+from lightstream.schemas.records import AttemptState, GateCheck, LlmCall
 from lightstream.schemas.records.meanings import SHARED_MEANINGS, field_meanings
 
 from ..sql_literal import sql_literal
@@ -54,7 +54,7 @@ def views_fingerprint() -> str:
 def column_meanings() -> dict[str, Mapping[str, str]]:
     """Table or view -> column -> meaning. Columns that are nowhere may be among them."""
     known: dict[str, Mapping[str, str]] = {
-        record.__name__: field_meanings(record) for record in (AttemptState, LlmCall)
+        record.__name__: field_meanings(record) for record in (AttemptState, GateCheck, LlmCall)
     }
     known |= {table.name: {column.name: column.meaning for column in table.all_columns} for table in RAW_TABLES}
     known |= {table.name: table.meanings for table in KEPT_TABLES}

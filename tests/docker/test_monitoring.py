@@ -27,8 +27,9 @@ WHEN_THERE_IS_ONE = {
     "lightstream_http_requests_total",
     "lightstream_proxy_upstream_answers_total",
     "lightstream_restarts_total",
+    "lightstream_release_rule_failing",
 }
-"""Series that begin with the first rollout, call, request or restart."""
+"""Series that begin with the first rollout, call, request, restart or rule that fails."""
 REPORT = StepReport(
     step=3,
     steps=4,

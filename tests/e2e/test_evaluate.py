@@ -37,6 +37,26 @@ async def agent(task, llm: agl.LLM, rollout):
 """
 
 
+ENVIRONMENT = """
+import openai
+from lightstream.producers import rollout
+from lightstream.trainers.environments import Environment, Task, TaskSet
+
+@rollout
+async def agent(task, llm, rollout):
+    url = llm.get_base_url(rollout.rollout_id, rollout.attempt.attempt_id)
+    client = openai.AsyncOpenAI(base_url=url, api_key="none")
+    answer = await client.chat.completions.create(model=llm.model, messages=[{"role": "user", "content": str(task)}])
+    return answer.choices[0].message.content
+
+def verifier(task, answer):
+    return float(answer) * task.metadata["worth"]
+
+tasks = [Task(str(n), n, {"worth": n}, "train" if n < 3 else "validation") for n in range(6)]
+environment = Environment(TaskSet("numbers", tasks), agent, verifier)
+"""
+
+
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """``good`` is right on each of the five tasks but 0, ``bad`` on 4 alone."""
     task = int(request["messages"][0]["content"])
@@ -90,6 +110,17 @@ def test_models_of_known_worth(stack: Stack, arguments: list[str]) -> None:
     assert counted == [[2 * TASKS * SAMPLES, 2 * TASKS * SAMPLES]]
     table = lightstream(stack.settings, *arguments)
     assert "good less bad, on 6 tasks: +0.5" in table
+
+
+def test_an_environment_is_evaluated_on_its_validation_tasks(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "worths.py").write_text(ENVIRONMENT)
+    arguments = ["eval", "--env", f"{tmp_path}/worths.py:environment", "--model", "bad", "--model", "good", "--json"]
+    found = json.loads(lightstream(stack.settings, *arguments))
+    assert found["run"] == "eval-worths"
+    bad, good = (one["reward"]["mean"] for one in found["models"])
+    assert (bad, good) == (pytest.approx(4 / 3), pytest.approx((3 + 4 + 5) / 3)), "tasks 3, 4 and 5"
+    sql = "SELECT DISTINCT metadata_json->>'$.task.split' FROM rollouts WHERE run_id = 'eval-worths'"
+    assert ViewClient(stack.settings).query(sql, "now").rows == [["validation"]]
 
 
 def test_an_interrupted_evaluation_goes_on(stack: Stack, upstream: ScriptedUpstream, arguments: list[str]) -> None:

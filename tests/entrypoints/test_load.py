@@ -13,7 +13,7 @@ import pytest
 from lightstream import cli
 from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.distribution import DISTRIBUTION
+from lightstream.schemas.distribution import DISTRIBUTION, install_hint
 
 WITHOUT = "import sys; sys.modules[sys.argv.pop(1)] = None; from lightstream.cli import main; main()"
 """The command line where the package that the first argument names is not installed."""
@@ -56,5 +56,5 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
     )
     assert done.returncode == 1
     assert f"the package '{package}' is not installed" in done.stderr
-    assert f'pip install "lightstream-rl[{extra}]"' in done.stderr
+    assert install_hint(*extra.split(",")) in done.stderr
     assert "Traceback" not in done.stderr

@@ -58,6 +58,8 @@ VIEW: Mapping[str, Scopes] = {
     "GET /v1/named-queries": READ,
     "GET /v1/positions": READ,
     "GET /v1/rollouts/{rollout_id:path}/explain": READ,
+    "GET /v1/releases": READ,
+    "POST /v1/releases/{name}": CONTROL,
     "GET /v1/reasons": READ,
     "GET /v1/changes": READ,
     "GET /healthz": OPEN,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Literal
 
 import pytest
 
+from lightstream.schemas.distribution import install_hint
 from lightstream.schemas.types import PromptTemplate
 
 
@@ -28,7 +30,7 @@ def test_an_engine_that_is_not_installed_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, engine: Literal["jinja", "poml"], module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(NotImplementedError, match=r'pip install "lightstream-rl\[prompts\]"'):
+    with pytest.raises(NotImplementedError, match=re.escape(install_hint("prompts"))):
         PromptTemplate(template="x", engine=engine).format()
 
 

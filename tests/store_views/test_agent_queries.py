@@ -452,3 +452,45 @@ def test_rewards_are_counted_by_range(tools: LogFile) -> None:
         (19, 1.0, 1.0, 3),
     ]
     assert ask(tools, "reward-histogram", run="another") == []
+
+
+def test_traffic_is_sampled_by_input_and_not_by_what_a_run_enqueued(log: LogFile) -> None:
+    begun: list[tuple[str, str, dict[str, Any]]] = [
+        ("t1", '"a"', {}),
+        ("t2", '"a"', {"mode": RolloutMode.UNKNOWN}),
+        ("t3", '"b"', {}),
+        ("t4", "null", {}),
+        ("r1", '"c"', {"run_id": "r"}),
+        ("g1", '"d"', {"group_id": "g"}),
+        ("v1", '"e"', {"mode": RolloutMode.VAL}),
+    ]
+    for number, (rollout, text, spec) in enumerate(begun):
+        log.write(state(rollout, input_json=text, enqueued_unix_nano=number + 1, **spec))
+    log.write_and_assemble(
+        opened("t3"),
+        framework_span(91, {"gen_ai.agent.name": "shop"}, rollout_id="t3"),
+        proxy_span(1, rollout_id="t3", parent=91),
+        closed("t3"),
+    )
+    found = ask(log, "traffic-tasks")
+    assert sorted((row["input_json"], row["rollouts"]) for row in found) == [('"a"', 2), ('"b"', 1)]
+    assert ask(log, "traffic-tasks", limit=1) == found[:1]
+    assert [row["input_json"] for row in ask(log, "traffic-tasks", agent="shop")] == ['"b"']
+    assert [row["input_json"] for row in ask(log, "traffic-tasks", since_unix_nano=3)] == ['"b"']
+
+
+def test_tasks_that_a_run_was_trained_on_are_counted(log: LogFile) -> None:
+    for rollout, run, text in (("a1", "a", '"x"'), ("a2", "a", '"y"'), ("b1", "b", '"z"')):
+        log.write(state(rollout, run_id=run, input_json=text))
+        log.write_and_assemble(opened(rollout, run_id=run), proxy_span(1, rollout_id=rollout), closed(rollout))
+    for number, text in enumerate(('"x"', '"x"', '"y"', '"z"', '"new"')):
+        notes = json.dumps({"evaluation": {"model": "m", "task": max(number - 1, 0)}})
+        log.write(state(f"e{number}", run_id="e", input_json=text, metadata_json=notes))
+    for run, rollouts in (("a", {"a1": 1, "a2": 0}), ("b", {"b1": 1})):
+        used = [
+            ConsumedTrajectory(rollout_id=r, attempt_id=f"{r}-a1", revision=0, group_id=r, triplet_count=count)
+            for r, count in rollouts.items()
+        ]
+        log.write(training_step(1, StepOutcome.UPDATED, run_id=run, consumed=used))
+    counts = [ask(log, "trained-inputs", evaluation="e", run=run)[0]["tasks"] for run in ("a", "b", "none")]
+    assert counts == [1, 1, 0], "of run a one was consumed, and not learned from"

@@ -198,7 +198,7 @@ def test_flat_groups_have_one_reward(run: LogFile) -> None:
     assert ask(run, "flat-groups", run="b") == []
 
 
-OF_ONE_ROW = {"rollout-figures", "rollout-marks", "run", "trained"}
+OF_ONE_ROW = {"trained-inputs", "rollout-figures", "rollout-marks", "run", "trained"}
 
 
 @pytest.mark.parametrize("name", QUERIES)

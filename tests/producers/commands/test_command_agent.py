@@ -138,7 +138,7 @@ def test_a_program_has_none_of_the_runners_secrets(
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"command": " "}, "the agent's command is empty"),
+        ({"command": " "}, "the agent's command is empty. Name a program by its full path"),
         ({"reward": "stdout"}, "reward is 'stdout'; it is one of program, exit"),
         ({"keep": "all"}, "keep is 'all'; it is one of failed, always, never"),
     ],

@@ -140,6 +140,10 @@ export interface Rows {
     prompt_tokens: number | null;
     response_tokens: number | null;
     cost: number | null;
+    seconds: number | null;
+    policy_versions: (number | null)[] | null;
+    refusals: number | null;
+    tool_errors: number | null;
   };
   "failures-by-error": {
     run_id: string | null;
@@ -520,6 +524,14 @@ export interface Rows {
     reward_failed: number | null;
     last_error: string | null;
     error_rollout: string | null;
+  };
+  "traffic-tasks": {
+    input_json: string | null;
+    rollouts: number | null;
+    last_unix_nano: number | null;
+  };
+  "trained-inputs": {
+    tasks: number | null;
   };
   trained: {
     rollouts: number | null;

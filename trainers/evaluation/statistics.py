@@ -22,7 +22,13 @@ class Sample:
     Attributes:
         reward: 0 where the rollout failed or had no reward.
         failed: whether it did.
+        tokens: of the prompts and responses of all calls.
+        response_tokens: of the responses.
         cost: in the currency of the prices; ``None`` where a call has no price.
+        seconds: that its calls took together.
+        tool_errors: runs of tools that failed.
+        refusals: calls that the model refused, or whose answer was filtered.
+        versions: of the policy that answered, where the model server says so.
     """
 
     model: str
@@ -31,6 +37,11 @@ class Sample:
     failed: bool = False
     tokens: int = 0
     cost: float | None = None
+    response_tokens: int = 0
+    seconds: float = 0.0
+    tool_errors: int = 0
+    refusals: int = 0
+    versions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ def summary(samples: Sequence[Sample], *, passes_from: float = 1.0, seed: int = 
         passes_from: an answer with at least this reward passes.
         seed: of the resampling.
     """
-    of_task = _by_task(samples)
+    of_task = by_task(samples)
     k_max = min(map(len, of_task.values()))
     passed = {task: sum(s.reward >= passes_from for s in some) for task, some in of_task.items()}
     costs = [sample.cost for sample in samples]
@@ -125,7 +136,7 @@ def summary(samples: Sequence[Sample], *, passes_from: float = 1.0, seed: int = 
 
 def comparison(samples: Sequence[Sample], baseline: Sequence[Sample], *, seed: int = 0) -> Comparison | None:
     """Compare two models; ``None`` if no task has answers of both."""
-    ours, theirs = _by_task(samples), _by_task(baseline)
+    ours, theirs = by_task(samples), by_task(baseline)
     shared = [task for task in ours if task in theirs]
     if not shared:
         return None
@@ -153,7 +164,29 @@ def _chance(differences: Sequence[float], seed: int) -> float:
     return (as_large + 1) / (RESAMPLES + 1)
 
 
-def _by_task(samples: Sequence[Sample]) -> dict[int, list[Sample]]:
+def chance_of_at_least(values: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0) -> float:
+    """The probability of a mean at least as large by chance, were the values symmetric about 0. One-sided.
+
+    The permutation test over signs (Fisher, The Design of Experiments, 1935, section 21), by ``resamples`` draws. With
+    n values it is at least about 2**-n, so that a handful of values never says much.
+    """
+    rng = random.Random(seed)  # noqa: S311  # as above
+    # Eight values at a time: a random byte is their signs, and the table has the sum for each.
+    tables = [_signed_sums(values[start : start + 8]) for start in range(0, len(values), 8)]
+    least = sum(values) - 1e-9 * sum(map(abs, values))
+    as_large = 0
+    for _ in range(resamples):
+        signs = rng.randbytes(len(tables))
+        as_large += sum(table[byte] for table, byte in zip(tables, signs, strict=True)) >= least
+    return (as_large + 1) / (resamples + 1)
+
+
+def _signed_sums(values: Sequence[float]) -> list[float]:
+    return [sum(value if byte >> place & 1 else -value for place, value in enumerate(values)) for byte in range(256)]
+
+
+def by_task(samples: Sequence[Sample]) -> dict[int, list[Sample]]:
+    """Task -> its samples, in the order of their first."""
     found: dict[int, list[Sample]] = {}
     for sample in samples:
         found.setdefault(sample.task, []).append(sample)

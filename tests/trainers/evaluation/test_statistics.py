@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightstream.store_views.evaluation import Comparison, Estimate, Sample, comparison, estimate, pass_at_k, summary
+from lightstream.trainers.evaluation.statistics import (
+    Comparison,
+    Estimate,
+    Sample,
+    comparison,
+    estimate,
+    pass_at_k,
+    summary,
+)
 
 
 @given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
