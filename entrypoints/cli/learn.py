@@ -66,6 +66,10 @@ def learn(
     one_per_input: Annotated[bool, typer.Option("--one-per-input", help="Take one rollout of each input.")] = False,
     min_interval: Annotated[str, typer.Option(help="Least event time between two versions, such as 1d.")] = "0s",
     budget: Annotated[int | None, typer.Option(min=1, help="End once so many tokens were trained on.")] = None,
+    release: Annotated[
+        str | None, typer.Option(help="Offer each new version to this release, past no gate; a pause ends the learner.")
+    ] = None,
+    release_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the keys that a candidate gets.")] = 0.1,
     windows: Annotated[int | None, typer.Option(min=1, help="End once the run has so many windows.")] = None,
     traffic: Annotated[str, typer.Option(help="Run that the rollouts name; by default they name none.")] = "",
     options: Annotated[
@@ -107,6 +111,8 @@ def learn(
         rules=rules,
         min_interval_s=seconds_of("--min-interval", min_interval),
         tokens_max=budget,
+        release=release,
+        share=release_share,
         settings=settings,
         **_given(options or []),
     )

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lightstream.runtime.releases import ReleaseLog
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import SettingsError, TrainingError
-from lightstream.schemas.records import StepOutcome, TaskRewards, TrainingStep, Trajectory
+from lightstream.schemas.errors import NotFoundError, SettingsError, TrainingError
+from lightstream.schemas.records import ReleaseAction, StepOutcome, TaskRewards, TrainingStep, Trajectory
+from lightstream.schemas.releases import pause, roll_back, set_stable
 from lightstream.trainers import Continuous, Reinforce, RejectionSampling, make_tiny_model
 from lightstream.trainers.algorithms.continuous.continuous import PlannedWindow
 from tests.support.checkpoints import checkpoint_in
@@ -150,6 +153,26 @@ async def test_a_dry_run_tells_the_windows_and_writes_nothing(settings: Settings
     assert [one.window.members for one in done] == [one.window.members for one in planned[:3]]
     left = list(learner(settings, model).dry_run())
     assert [one.window.number for one in left] == [one.window.number for one in planned[3:]]
+
+
+async def test_a_version_is_offered_once_and_a_pause_ends_learning(settings: Settings, model: Path) -> None:
+    publish(settings, simulated(60))
+    log = ReleaseLog(settings)
+    with pytest.raises(NotFoundError, match="there is no release 'support'"):
+        await learned(learner(settings, model, release="support"), 1)
+    log.change("support", ("test", ""), partial(set_stable, stable=f"{RUN}@0"))
+    await learned(learner(settings, model, release="support"), 3)
+    committed(settings, 3)
+    offered = log.history("support")[-1]
+    assert (offered.action, offered.candidate, offered.by) == (ReleaseAction.OFFERED, f"{RUN}@1", "learner")
+    assert offered.report_id is None
+    log.change("support", ("test", ""), roll_back)
+    log.change("support", ("test", ""), pause)
+    assert await learned(learner(settings, model, release="support"), 4) == []
+    committed(settings, 3)
+    assert [change.candidate for change in log.history("support") if change.action is ReleaseAction.OFFERED] == [
+        f"{RUN}@1"
+    ], "what was rolled back is not offered again"
 
 
 def scored(rewards: Sequence[float | None], *, task: int = 0) -> list[Trajectory]:

@@ -33,6 +33,7 @@ from ..own.consumer import Consumption, Opening, Taken
 from ..own.policy import Policy
 from ..own.step import Step
 from .learners import Learner, learner_of
+from .offers import Offers, OffersGate
 from .rules import Rule, left_out_by
 
 VERSIONS_BACK_MAX = 2**31
@@ -91,6 +92,9 @@ class Continuous:
         rules: what may be learned from, in SQL; a rollout is left out by the first rule that does.
         min_interval_s: least event time between the ends of two windows whose versions are published.
         tokens_max: ends once so many tokens were trained on; ``None``: no budget.
+        release: offer each new version to this release, as its candidate; a pause of the release ends the learner.
+        share: share of the release's keys that a candidate gets.
+        gate: judges a version before it is offered.
         trainer_id: names the learner across restarts; by default the run's id.
         settings: ``None`` reads the environment.
         progress: print a line for each window.
@@ -115,6 +119,9 @@ class Continuous:
         rules: Sequence[Rule] = (),
         min_interval_s: float = 0.0,
         tokens_max: int | None = None,
+        release: str | None = None,
+        share: float = 0.1,
+        gate: OffersGate | None = None,
         trainer_id: str | None = None,
         settings: Settings | None = None,
         progress: bool = True,
@@ -138,6 +145,9 @@ class Continuous:
         self._trainer_id = run_id if trainer_id is None else trainer_id
         self._settings = settings or Settings.load()
         self._progress = Progress(partial(print, flush=True) if progress else None)
+        self._offers = (
+            None if release is None else Offers(self._settings, release, share=share, gate=gate, say=self._progress.say)
+        )
         self._policy = Policy(model, versions_back=VERSIONS_BACK_MAX, **options)
 
     def run(self, windows: int | None = None) -> None:
@@ -176,14 +186,22 @@ class Continuous:
             traffic_of=self._traffic,
         )
         taken: list[_Taken] = []
+        due = [True]
         view = ViewClient(self._settings) if self._rules else None
 
         def take(source: TrafficSource) -> Taken | None:
             if stop():
                 raise _StopError
+            if due:  # once after each commit, and once after a start, as a commit may have been the last thing it did
+                due.clear()
+                self._offer(consumption)
             window = source.next_window(stop=stop)
             if window is None:
                 return None
+            due.append(True)
+            if self._offers is not None and self._offers.is_paused():
+                self._progress.say("The release is paused, so learning stops.")
+                raise _StopError
             taken[:] = [_Taken(window, left_out_by(view, self._rules, window) if view else {})]
             return Taken(_groups(window), source.window)
 
@@ -253,6 +271,11 @@ class Continuous:
                     self._progress.say(told(planned))
                     if stopping.is_set():
                         self._progress.say("It ends after this window.")
+
+    def _offer(self, consumption: Consumption) -> None:
+        newest = None if consumption.run is None else consumption.run.resources
+        if self._offers is not None and newest is not None and newest.version and newest.model is not None:
+            self._offers.offer(newest.model)
 
     def _planned(self, window: Window, view: ViewClient | None, history: History, *, is_closed: bool) -> PlannedWindow:
         taken = _Taken(window, left_out_by(view, self._rules, window) if view else {})
