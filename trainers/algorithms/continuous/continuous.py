@@ -192,17 +192,23 @@ class Continuous:
             traffic_of=self._traffic,
         )
         taken: list[_Taken] = []
+        due = [True]
         view = ViewClient(self._settings) if self._rules else None
 
         def take(source: TrafficSource) -> Taken | None:
             if stop():
                 raise _StopError
-            if self._releasing is not None and not self._released(self._releasing, consumption):
-                time.sleep(PAUSE_S)
-                return None
+            if due:  # once after each commit, and after a start, as a commit may have been the last thing it did
+                due.clear()
+                self._offer(consumption)
             window = source.next_window(stop=stop)
             if window is None:
                 return None
+            due.append(True)
+            while self._releasing is not None and self._releasing.is_paused():
+                if stop():
+                    raise _StopError
+                time.sleep(PAUSE_S)
             taken[:] = [_Taken(window, left_out_by(view, self._rules, window) if view else {})]
             return Taken(_groups(window), source.window)
 
@@ -217,8 +223,7 @@ class Continuous:
                         if tokens >= self._tokens_max:
                             self._progress.say(f"The budget of {self._tokens_max:,} tokens is spent.")
                             step.stop()
-            if self._releasing is not None:
-                await asyncio.to_thread(self._released, self._releasing, consumption)
+            await asyncio.to_thread(self._offer, consumption)
         except _StopError:
             return
         finally:
@@ -254,14 +259,11 @@ class Continuous:
 
     # --- inside
 
-    def _released(self, releasing: Releasing, consumption: Consumption) -> bool:
-        """Offer the newest committed version; returns whether the next window may be learned from now."""
-        if releasing.is_paused():
-            return False
+    def _offer(self, consumption: Consumption) -> None:
+        """Offer the newest committed version to the release."""
         run = consumption.run
-        if run is not None and run.resources is not None:
-            releasing.consider(run.resources, run.run_id)
-        return True
+        if self._releasing is not None and run is not None and run.resources is not None:
+            self._releasing.consider(run.resources, run.run_id)
 
     def _made_with(self) -> dict[str, str]:
         return {
