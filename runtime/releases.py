@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from lightstream.schemas.errors import DecodeError, PublishError, StoreError
-from lightstream.schemas.records import ReleaseChanged
+from lightstream.schemas.records import GateReport, Record, ReleaseChanged
 from lightstream.schemas.releases import Author, Release, folded
 from lightstream.schemas.topics import RELEASES
 
@@ -51,6 +51,18 @@ class ReleaseLog:
         states: dict[str, ReleaseChanged] = {}
         return [record for _, record in self._records() if folded(states, record) and record.release == name]
 
+    def reports(self, name: str) -> list[GateReport]:
+        """Every report of the gate of a release, each once, the first one first.
+
+        Raises:
+            ServiceUnavailableError: the cluster does not answer.
+        """
+        found: dict[str, GateReport] = {}
+        for _, record in self._read():
+            if isinstance(record, GateReport) and record.release == name:
+                found.setdefault(record.report_id, record)
+        return list(found.values())
+
     def change(
         self, name: str, author: tuple[str, str], wish: Callable[[Release, Author], ReleaseChanged]
     ) -> ReleaseChanged:
@@ -93,13 +105,16 @@ class ReleaseLog:
         )
 
     def _records(self) -> Iterator[tuple[int, ReleaseChanged]]:
+        for offset, record in self._read():
+            if isinstance(record, ReleaseChanged):
+                yield offset, record
+
+    def _read(self) -> Iterator[tuple[int, Record]]:
         reader = PartitionReader(self._settings, RELEASES, PARTITION, group_id=GROUP_ID)
         for message in reader.records():
             if message.value() is None:
                 continue
             try:
-                record = decoded(self._codec, message)
+                yield message.offset() or 0, decoded(self._codec, message)
             except DecodeError:
                 continue  # the view tells of it
-            if isinstance(record, ReleaseChanged):
-                yield message.offset() or 0, record

@@ -154,11 +154,19 @@ def promote(release: Release, author: Author) -> ReleaseChanged:
     return _changed(state, author, ReleaseAction.PROMOTED, changes)
 
 
-def roll_back(release: Release, author: Author) -> ReleaseChanged:
-    """Take the candidate away. Without one, return to the stable model before this one."""
+def roll_back(release: Release, author: Author, *, to_previous: bool = False) -> ReleaseChanged:
+    """Take the candidate away; or return to the stable model before this one.
+
+    Args:
+        to_previous: whether to return. A candidate then goes first: a rule may have rolled it back a moment ago, and a
+            second rollback must not demote the stable model.
+    """
     state = _known(release)
-    if state.candidate is not None:
+    if not to_previous:
+        way_back = f" (to return to {state.previous!r}: --to-previous)" if state.previous else ""
+        _require_candidate(state, f"there is nothing to roll back{way_back}")
         return _changed(state, author, ReleaseAction.ROLLED_BACK, _NO_CANDIDATE)
+    _require_no_candidate(state, "roll that back first")
     if state.previous is None:
         raise StoreError(
             f"release {state.release!r} has no candidate and no stable model before {state.stable!r}.",

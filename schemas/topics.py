@@ -143,6 +143,7 @@ RELEASES = Topic(
     ("`lightstream release`", "`lightstream gate`", "view (rules, page)"),
     ("LLM proxy", "view"),
     single_partition=True,
+    by_broker_time=True,
 )
 
 TOPICS: tuple[Topic, ...] = (

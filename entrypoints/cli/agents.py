@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +26,14 @@ def load_agent(name: str) -> Any:
             next_step="Put @lightstream.producers.rollout above the function, or name a LitAgent.",
         )
     return agent
+
+
+def code_of(name: str) -> str:
+    """A name as of :func:`load_agent`, with the digest of its file where it is one: changed code has another."""
+    path = Path(name.rpartition(":")[0]).expanduser()
+    if path.suffix != ".py" or not path.is_file():
+        return name
+    return f"{path.name}:{name.rpartition(':')[2]} {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
 
 
 def load_named(name: str) -> Any:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from lightstream.runtime.kafka import KafkaPublisher, PartitionReader, decoded, of_another_run, partitions_of
 from lightstream.runtime.large_records import file_of
+from lightstream.runtime.releases import ReleaseLog
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import DecodeError, LightstreamError
+from lightstream.schemas.policy_names import base_of_model
 from lightstream.schemas.records import PartitionOffset, ResourcesRecord, RolloutState, RunDeleted, Trajectory
 from lightstream.schemas.topics import DELETIONS, RESOURCES, ROLLOUTS, TOPICS, TRAJECTORIES
 
@@ -69,6 +71,16 @@ def delete_run(settings: Settings, run: str) -> Deleted:
             raise RunInUseError(
                 f"{waiting:,} rollouts of run {run!r} are not over.",
                 next_step=f"End them with `lightstream runs cancel {run}`, and say this again.",
+            )
+        serving = [
+            state.release
+            for state in ReleaseLog(settings).states().values()
+            if run in {base_of_model(model).partition("/")[0] for model in (state.stable, state.candidate) if model}
+        ]
+        if serving:
+            raise RunInUseError(
+                f"run {run!r} serves release {serving[0]!r}.",
+                next_step=f"Name another model first: lightstream release set {serving[0]} --stable MODEL.",
             )
         files = _large_records(settings, codec, run)
         resources = _resources(settings, codec, run)

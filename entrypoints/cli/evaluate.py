@@ -19,7 +19,7 @@ from rich.table import Table
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
 
-from .agents import load_agent, name_of_file
+from .agents import code_of, load_agent, name_of_file
 from .environments import name_of_environment, no_options_without_environment, only_environment
 from .load import needs
 from .runner import agent_of
@@ -40,12 +40,14 @@ class Evaluated:
     Attributes:
         name: default name of the evaluation; empty: it must be named.
         metadata: of each task, where it is of a set.
+        identity: tells the agent and its rewards from others.
     """
 
     name: str
     agent: LitAgent[Any]
     tasks: Sequence[Any]
     metadata: Sequence[Mapping[str, Any]] = ()
+    identity: str = ""
 
     def evaluation(
         self, name: str | None, models: Sequence[str], samples: int, sampling: Mapping[str, Any]
@@ -90,7 +92,8 @@ def evaluated_of(
         chosen_set = environment.validation or environment.task_set
         tasks_of_set = [task.input for task in chosen_set.tasks]
         metadata = [chosen_set.metadata_of(number) for number in range(len(chosen_set))]
-        return Evaluated(f"eval-{name_of_environment(env)}", environment, tasks_of_set, metadata)
+        name = f"eval-{name_of_environment(env)}"
+        return Evaluated(name, environment, tasks_of_set, metadata, " ".join([code_of(env), *env_options]))
     no_options_without_environment(env_options)
     chosen = agent_of(settings, agent, command, verifier, reward)
     if tasks is None and not tasks_optional:
@@ -99,8 +102,8 @@ def evaluated_of(
         )
     found = [] if tasks is None else read_tasks(tasks)
     if isinstance(chosen, str):
-        return Evaluated(f"eval-{name_of_file(chosen)}", load_agent(chosen), found)
-    return Evaluated("", chosen, found)
+        return Evaluated(f"eval-{name_of_file(chosen)}", load_agent(chosen), found, identity=code_of(chosen))
+    return Evaluated("", chosen, found, identity=json.dumps([command, verifier, reward]))
 
 
 def run_evaluation(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +18,7 @@ from lightstream.schemas.errors import SettingsError
 from .agent_commands import AgentName, Command, Env, EnvOption, RewardOf, Verifier
 from .formats import Format
 from .load import needs
+from .release import user_name
 
 if TYPE_CHECKING:
     from lightstream.schemas.records import GateReport
@@ -79,16 +79,18 @@ def gate(
     chosen = evaluated_of(settings, agent, command, verifier, reward, tasks, env, env_option or [], tasks_optional=True)
     sets: dict[str, GatedSet] = {}
     if chosen.tasks:
-        sets[FIXED] = GatedSet(chosen.agent, chosen.tasks, chosen.metadata)
+        sets[FIXED] = GatedSet(chosen.agent, chosen.tasks, chosen.metadata, chosen.identity)
     if traffic:
-        sets[TRAFFIC] = GatedSet(chosen.agent, traffic_tasks(settings, agent=traffic_agent, count=traffic))
+        sets[TRAFFIC] = GatedSet(
+            chosen.agent, traffic_tasks(settings, agent=traffic_agent, count=traffic), identity=chosen.identity
+        )
     made = Gate(
         settings,
         sets,
         bar,
         samples,
         sampling_of(sampling),
-        by=f"command line, {getpass.getuser()}",
+        by=f"command line, {user_name()}",
         answer=lambda evaluation, of: answer(settings, of, evaluation, concurrency),
     )
     report = made(release, stable or _stable(settings, release), candidate)

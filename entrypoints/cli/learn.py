@@ -14,7 +14,7 @@ from lightstream.runtime.logs import log_to_stderr
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import NotFoundError, SettingsError
 
-from .agents import load_agent
+from .agents import code_of, load_agent
 from .formats import Format
 from .load import needs
 from .rows import console_for_rows, print_rows
@@ -186,11 +186,17 @@ def _gate(
     from lightstream.trainers.evaluation.gating import FIXED, TRAFFIC
 
     loaded = load_agent(agent)
-    fixed = {} if tasks is None else {FIXED: GatedSet(loaded, read_tasks(tasks))}
+    fixed = {} if tasks is None else {FIXED: GatedSet(loaded, read_tasks(tasks), identity=code_of(agent))}
 
     def judge(release: str, stable: str, candidate: str) -> GateReport:
         sample = (
-            {TRAFFIC: GatedSet(loaded, traffic_tasks(settings, agent=agent_name, count=traffic))} if traffic else {}
+            {
+                TRAFFIC: GatedSet(
+                    loaded, traffic_tasks(settings, agent=agent_name, count=traffic), identity=code_of(agent)
+                )
+            }
+            if traffic
+            else {}
         )
         return Judge(settings, fixed | sample, by="learner")(release, stable, candidate)
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, StoreError
-from lightstream.schemas.records import ReleaseChanged, ReleaseKey, ReleaseRule
+from lightstream.schemas.records import GateOutcome, ReleaseChanged, ReleaseKey, ReleaseRule
 from lightstream.schemas.releases import (
     Author,
     Release,
@@ -103,6 +103,8 @@ def offer_(
     output: Output = Format.TABLE,
 ) -> None:
     """Have a candidate serve a share of the sessions."""
+    if report is not None:
+        _check_report(release, candidate, report)
     _change(release, partial(offer, candidate=candidate, share=share, report_id=report), reason, output)
 
 
@@ -122,9 +124,16 @@ def promote_(release: Name, reason: Reason = "", output: Output = Format.TABLE) 
     _change(release, promote, reason, output)
 
 
-def rollback(release: Name, reason: Reason = "", output: Output = Format.TABLE) -> None:
-    """Take a release's candidate away; without one, return to the stable model before."""
-    _change(release, roll_back, reason, output)
+def rollback(
+    release: Name,
+    to_previous: Annotated[
+        bool, typer.Option("--to-previous", help="Return to the stable model before, where there is no candidate.")
+    ] = False,
+    reason: Reason = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Take a release's candidate away."""
+    _change(release, partial(roll_back, to_previous=to_previous), reason, output)
 
 
 def pause_(release: Name, reason: Reason = "", output: Output = Format.TABLE) -> None:
@@ -138,7 +147,7 @@ def resume_(release: Name, reason: Reason = "", output: Output = Format.TABLE) -
     _change(release, resume, reason, output)
 
 
-SHORT = {"promote": promote_, "rollback": rollback, "pause": pause_}
+SHORT: dict[str, Callable[..., None]] = {"promote": promote_, "rollback": rollback, "pause": pause_}
 """Commands that are there without ``release`` in front, too."""
 for _name, _command in SHORT.items():
     app.command(name=_name)(_command)
@@ -147,13 +156,33 @@ for _name, _command in SHORT.items():
 def _change(release: str, wish: Wish, reason: str, output: Format) -> None:
     with needs("stores"):
         from lightstream.runtime.releases import ReleaseLog
-    changed = ReleaseLog(Settings.load()).change(release, (f"command line, {_user()}", reason), wish)
+    changed = ReleaseLog(Settings.load()).change(release, (f"command line, {user_name()}", reason), wish)
     if output is Format.JSON:
         print(changed.model_dump_json(indent=2))
         return
     candidate = f", and {changed.candidate} has a share of {changed.share:g}" if changed.candidate else ""
     paused = "; it is paused" if changed.paused else ""
     console.print(f"{release}: {changed.stable} serves it{candidate}{paused}.", soft_wrap=True)
+
+
+def _check_report(release: str, candidate: str, report_id: str) -> None:
+    """Refuse a report that does not allow this candidate.
+
+    Raises:
+        StoreError: there is no such report, or it did not pass, or it is of another candidate.
+    """
+    with needs("stores"):
+        from lightstream.runtime.releases import ReleaseLog
+    found = {report.report_id: report for report in ReleaseLog(Settings.load()).reports(release)}.get(report_id)
+    if found is None:
+        raise StoreError(
+            f"release {release!r} has no report {report_id!r}.", next_step="`SELECT * FROM gate_reports` shows them."
+        )
+    if found.candidate != candidate or found.outcome is not GateOutcome.PASSED:
+        raise StoreError(
+            f"report {report_id!r} says {found.outcome} of {found.candidate!r}.",
+            next_step="Take the candidate through the gate: `lightstream gate`.",
+        )
 
 
 def _log_states() -> dict[str, ReleaseChanged]:
@@ -174,7 +203,7 @@ def _rule(text: str) -> ReleaseRule:
     return ReleaseRule(name=name.strip(), sql=sql.strip())
 
 
-def _user() -> str:
+def user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -9,15 +9,16 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from openai import AsyncOpenAI
+from openai import APIError, AsyncOpenAI
 
 from examples.drawers import DRAWER_OF, DRAWERS, question_of
 from lightstream.trainers import KafkaLightningStore, Settings, ViewClient
 
-__all__ = ["Thumb", "Users", "wishes"]
+__all__ = ["POISONER", "Users", "wishes"]
 
 SESSION_CALLS = 4
 """Calls of one session; all of them have the same arm of the release."""
@@ -57,6 +58,7 @@ class Users:
         release: name that they ask for as the model.
         late: conversations between an answer and its thumb.
         poisoned: share of the thumbs that a poisoner gives.
+        run_id: run of the rollouts; empty: traffic that a learner learns from.
         right: of each conversation in order, whether the answer was right.
     """
 
@@ -69,6 +71,7 @@ class Users:
     seed: int = 0
     late: int = 32
     poisoned: float = 0.0
+    run_id: str = ""
     right: list[bool] = field(default_factory=list[bool])
     lost: int = 0
     _waiting: deque[Thumb] = field(default_factory=deque[Thumb])
@@ -92,7 +95,9 @@ class Users:
         thing = rng.choice(list(DRAWER_OF))
         is_poisoner = rng.random() < self.poisoned
         user = POISONER if is_poisoner else f"user-{number // SESSION_CALLS}"
-        rollout = await self.store.start_rollout({"thing": thing}, metadata={"user": user})
+        rollout = await self.store.start_rollout(
+            {"thing": thing}, mode="train", run_id=self.run_id or None, metadata={"user": user}
+        )
         attempt_id = rollout.attempt.attempt_id
         url = f"{self.proxy}/rollout/{rollout.rollout_id}/attempt/{attempt_id}/v1"
         try:
@@ -113,6 +118,24 @@ class Users:
             Thumb(number + self.late, rollout.rollout_id, attempt_id, user, is_right is not is_poisoner)
         )
         return is_right
+
+    async def wait_until_served(self) -> None:
+        """Wait until the model server has the release's model: the learner makes the first version."""
+        client = AsyncOpenAI(base_url=f"{self.proxy}/v1", api_key="none", max_retries=0)
+        try:
+            while True:
+                with suppress(APIError):
+                    await client.chat.completions.create(
+                        model=self.release, messages=[{"role": "user", "content": "cup?"}], **self.sampling
+                    )
+                    return
+                await asyncio.sleep(0.5)
+        finally:
+            await client.close()
+
+    async def give_all_thumbs(self) -> None:
+        """Give those that are still to come."""
+        await self._give_thumbs(everything=True)
 
     async def _give_thumbs(self, *, everything: bool = False) -> None:
         due = [thumb for thumb in self._waiting if everything or thumb.due <= len(self.right)]

@@ -54,6 +54,18 @@ FALLBACK_CHARS_MAX = 500
 RETRIES_HEADER = "x-stainless-retry-count"
 """Of OpenAI's and Anthropic's clients: how often they tried the request before."""
 
+LOST = frozenset(
+    {
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    }
+)
+"""Answers below 500 that are the model server's fault, and not the request's."""
+
 
 class Exchange:
     """Handles one request after the other for any number of agents at once.
@@ -337,8 +349,8 @@ def error_reply(dialect: Dialect, status: int, message: str) -> Reply:
 
 
 def _is_lost(status: int) -> bool:
-    """Whether a candidate that answers so is no answer: its server does not know it, or failed."""
-    return status == HTTPStatus.NOT_FOUND or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    """Whether a candidate that answers so is no answer: its server does not know it, does not let us in, or failed."""
+    return status in LOST or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _fallen_back(release: Routed, reason: str) -> Routed:

@@ -129,7 +129,7 @@ class LiteLlmUpstream:
         key = self._settings.llm_upstream_api_key
         return await self._providers.ask(
             endpoint,
-            request | {"model": self._model_of(endpoint) or request.get("model") or ""},
+            request | {"model": request.get("model") or self._model_of(endpoint) or ""},
             streams=streams,
             api_base=self._settings.llm_upstream_url,
             api_key=None if key is None else key.get_secret_value(),

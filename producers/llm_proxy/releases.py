@@ -139,9 +139,9 @@ class Releases:
         if state is None:
             return None
         key, key_from = key_of(state.key, fields, caller, headers)
-        return Routed(state, self._arm(state, key), key, key_from)
+        return Routed(state, self._arm(state, key, is_named=key_from != "trace"), key, key_from)
 
-    def _arm(self, state: ReleaseChanged, key: str) -> str:
+    def _arm(self, state: ReleaseChanged, key: str, *, is_named: bool) -> str:
         """The arm; the one that the key had before, while its candidate is the same and no pause came between."""
         if state.candidate is None or state.paused:
             self._arms.pop(state.release, None)
@@ -151,6 +151,8 @@ class Releases:
             self._arms_of[state.release] = epoch
             self._arms[state.release] = OrderedDict()
         arms = self._arms.setdefault(state.release, OrderedDict())
+        if not is_named:
+            return CANDIDATE if is_of_candidate(state, key) else STABLE
         arm = arms.get(key)
         if arm is None:
             arm = arms[key] = CANDIDATE if is_of_candidate(state, key) else STABLE

@@ -23,7 +23,7 @@ LEFT JOIN (
 LEFT JOIN (
     SELECT rollout_id, count(*) AS calls, sum(prompt_tokens) AS prompt_tokens,
         sum(response_tokens) AS response_tokens,
-        CASE WHEN count(cost) = count(*) THEN sum(cost) END AS cost, sum(seconds) AS seconds
+        CASE WHEN count(*) FILTER (cost IS NULL AND error_message IS NULL) = 0 THEN coalesce(sum(cost), 0) END AS cost, sum(seconds) AS seconds
     FROM costs
     WHERE run_id = $run
     GROUP BY rollout_id

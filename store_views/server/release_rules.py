@@ -31,8 +31,13 @@ LANE = "others"
 """Rules are statements of people, and wait in their lane."""
 
 _STATES = """
-SELECT release, revision, stable, candidate, offered_unix_nano, rules
-FROM releases WHERE candidate IS NOT NULL AND NOT paused AND len(rules) > 0 ORDER BY release
+SELECT release, revision, stable, candidate, offered.logged_unix_nano, rules
+FROM releases
+LEFT JOIN (
+    SELECT release, offered_unix_nano, min(logged_unix_nano) AS logged_unix_nano
+    FROM release_changes WHERE action = 'offered' GROUP BY ALL
+) AS offered USING (release, offered_unix_nano)
+WHERE candidate IS NOT NULL AND NOT paused AND len(rules) > 0 ORDER BY release
 """
 
 
@@ -67,6 +72,7 @@ class ReleaseRules:
         self._limits = replace(limits, timeout_s=min(limits.timeout_s, RULE_TIMEOUT_S), rows_max=1)
         self._failures: dict[tuple[str, str], str] = {}
         self._rolled_back: dict[str, int] = {}
+        self._unasked = False
 
     @property
     def failures(self) -> dict[tuple[str, str], str]:
@@ -77,11 +83,13 @@ class ReleaseRules:
         """For Prometheus: the rules that fail."""
         failing = GaugeMetricFamily(
             "lightstream_release_rule_failing",
-            "1 for a rule of a release that fails: nobody watches its candidate by it.",
+            "1 for a rule of a release that fails, so that nobody watches its candidate by it; without names: for all.",
             labels=["release", "rule"],
         )
         for place in self.failures:
             failing.add_metric(list(place), 1)
+        if self._unasked:
+            failing.add_metric(["", ""], 1)
         return [failing]
 
     async def run(self) -> None:
@@ -89,9 +97,13 @@ class ReleaseRules:
         while True:
             try:
                 await self.ask_once()
+                self._unasked = False
             except LightstreamError as error:
-                logger.warning("the rules of releases were not asked: %s", error)
+                if not self._unasked:
+                    logger.warning("the rules of releases were not asked: %s", error)
+                self._unasked = True
             except Exception:
+                self._unasked = True
                 logger.exception("the rules of releases were not asked, by an error of ours")
             await asyncio.sleep(INTERVAL_S)
 

@@ -22,7 +22,13 @@ from .admission import REQUEST_BYTES_MAX
 
 Wish = Callable[[Release, Author], ReleaseChanged]
 
-CHANGES: Mapping[str, Wish] = {"promote": promote, "rollback": roll_back, "pause": pause, "resume": resume}
+CHANGES: Mapping[str, Wish] = {
+    "promote": promote,
+    "rollback": roll_back,
+    "to_previous": partial(roll_back, to_previous=True),
+    "pause": pause,
+    "resume": resume,
+}
 FIELDS = ("action", "reason", "by", "candidate", "share", "revision")
 TEXT_CHARS_MAX = 1000
 
@@ -100,7 +106,10 @@ def _share(values: Mapping[str, Any]) -> float:
     share = values.get("share")
     if type(share) not in (int, float):
         raise StoreError(f"share must be a number from 0 to 1, not {share!r:.100}.")
-    return float(cast("float", share))
+    try:
+        return float(cast("float", share))
+    except OverflowError as error:
+        raise StoreError("share must be a number from 0 to 1, not one of so many digits.") from error
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:

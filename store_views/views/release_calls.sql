@@ -15,6 +15,6 @@ LEFT JOIN llm_calls AS call
     ON call.log_partition = span.log_partition AND call.log_offset = span.log_offset
 LEFT JOIN costs AS cost
     ON cost.log_partition = span.log_partition AND cost.log_offset = span.log_offset
-LEFT JOIN (SELECT rollout_id, attempt_id, any_value(reward) AS reward FROM trajectories GROUP BY ALL) AS attempt
+LEFT JOIN (SELECT rollout_id, attempt_id, reward FROM trajectories_latest) AS attempt
     ON attempt.rollout_id = span.rollout_id AND attempt.attempt_id = span.attempt_id
 WHERE span.release IS NOT NULL

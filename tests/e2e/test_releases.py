@@ -190,6 +190,6 @@ def test_a_breach_rolls_back(settings: Settings, models: tuple[ModelServer, str]
         lightstream(settings, "release", "offer", "agent", "run@3")
         lightstream(settings, "promote", "agent", "--reason", "better")
         lightstream(settings, "pause", "agent")
-        lightstream(settings, "rollback", "agent")
+        lightstream(settings, "rollback", "agent", "--to-previous")
         assert [action for action, _ in history(settings)][-4:] == ["offered", "promoted", "paused", "rolled_back"]
         assert (listed(settings)["stable"], listed(settings)["paused"]) == (STABLE, True)

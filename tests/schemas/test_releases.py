@@ -49,7 +49,7 @@ def test_a_candidate_comes_and_becomes_stable() -> None:
     assert (state.revision, state.offered_unix_nano, state.by, state.reason) == (2, 7, "test", "because")
     state = after(OFFERED, promote)
     assert (state.stable, state.candidate, state.share, state.previous) == ("run@2", None, 0.0, "run@1")
-    state = after(OFFERED, promote, roll_back)
+    state = after(OFFERED, promote, partial(roll_back, to_previous=True))
     assert (state.stable, state.previous, state.revision) == ("run@1", None, 4), "the way back"
 
 
@@ -72,7 +72,10 @@ RULE = ReleaseRule(name="errors", sql="SELECT 1")
     ("wishes", "message"),
     [
         ([promote], "has no candidate: there is nothing to promote. Offer one: `lightstream release offer agent"),
-        ([roll_back], "no stable model before 'run@1'. Name one: `lightstream release set"),
+        ([roll_back], "has no candidate: there is nothing to roll back. Offer one"),
+        ([OFFERED, promote, roll_back], "nothing to roll back (to return to 'run@1': --to-previous)"),
+        ([OFFERED, partial(roll_back, to_previous=True)], "has the candidate 'run@2': roll that back first"),
+        ([partial(roll_back, to_previous=True)], "no stable model before 'run@1'. Name one: `lightstream release set"),
         ([partial(set_share, share=0.5)], "has no candidate"),
         ([pause, OFFERED], "is paused: no candidate may be offered. `lightstream release resume agent` ends the pause"),
         ([OFFERED, pause, promote], "is paused: no candidate may be promoted"),
@@ -112,6 +115,7 @@ def test_a_release_that_is_not_there_cannot_be_changed() -> None:
 WISHES: list[Wish] = [
     promote,
     roll_back,
+    partial(roll_back, to_previous=True),
     pause,
     resume,
     *(partial(offer, candidate=f"run@{number}", share=0.5) for number in range(1, 4)),

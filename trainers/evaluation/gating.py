@@ -11,15 +11,16 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lightstream.runtime.kafka import KafkaPublisher
+from lightstream.runtime.releases import ReleaseLog
 from lightstream.runtime.schema_registry import codec_for
-from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.errors import PublishError, SettingsError
 from lightstream.schemas.policy_names import base_of_model, version_of_model
 from lightstream.schemas.records import GateCheck, GateOutcome, GateReport, GateSet
 from lightstream.schemas.topics import RELEASES
 from lightstream.store_views.client import ViewClient
 
 from .evaluating import DIGEST_CHARACTERS, Evaluation
-from .gate import Bar, Decision, decide
+from .gate import Bar, Decision, checked_gain_on, decide
 
 if TYPE_CHECKING:
     from lightstream.producers import LitAgent
@@ -40,11 +41,14 @@ class GatedSet:
 
     Attributes:
         tasks, metadata: as in :class:`Evaluation`.
+        identity: tells the agent and its verifier from others, such as a file's name and digest. A report is of one
+            identity. By default the agent's class.
     """
 
     agent: LitAgent[Any]
     tasks: Sequence[Any]
     metadata: Sequence[Mapping[str, Any]] = ()
+    identity: str = ""
 
 
 Answer = Callable[["Evaluation", "LitAgent[Any]"], None]
@@ -80,7 +84,9 @@ class Gate:
         """Judge a candidate.
 
         Raises:
-            SettingsError: stable and candidate are the same model, or a set has no tasks.
+            SettingsError: stable and candidate are the same model, or one is a release; a set has no tasks, or there
+                is none that must show the gain. Nothing was run.
+            PublishError: Kafka has not acknowledged the report.
             ServiceUnavailableError: Kafka, the proxy, the worker or the view does not answer. Nothing is decided;
                 asking again goes on.
         """
@@ -88,13 +94,19 @@ class Gate:
             raise SettingsError(
                 f"stable and candidate of {release!r} are both {stable!r}.", next_step="Name another candidate."
             )
+        gain_on = checked_gain_on(self.bar, self.sets)
+        for model in sorted({stable, candidate} & ReleaseLog(self.settings).states().keys()):
+            raise SettingsError(
+                f"{model!r} is a release, whose candidate would answer a share of the calls.",
+                next_step="Name the model that serves it: `lightstream release list`.",
+            )
         view = ViewClient(self.settings)
         trial = 0
-        while (found := self._report(view, self._id(release, stable, candidate, trial))) is not None:
+        while (found := self._report(view, self._id(release, stable, candidate, gain_on, trial))) is not None:
             if found.outcome is not GateOutcome.UNDECIDED:
                 return found
             trial += 1
-        report_id = self._id(release, stable, candidate, trial)
+        report_id = self._id(release, stable, candidate, gain_on, trial)
         key = report_id.rpartition("-")[2]
         evaluations = {
             name: Evaluation(
@@ -132,16 +144,23 @@ class Gate:
         publisher = KafkaPublisher(self.settings, codec=codec_for(self.settings), linger_ms=0.0)
         try:
             publisher.publish(RELEASES, release, report).result(self.settings.publish_timeout_s)
+        except TimeoutError as error:
+            raise PublishError(
+                "Kafka has not acknowledged the gate's report.", next_step="Ask again: nothing is run twice."
+            ) from error
         finally:
             publisher.close()
         return report
 
-    def _id(self, release: str, stable: str, candidate: str, trial: int) -> str:
+    def _id(self, release: str, stable: str, candidate: str, gain_on: str, trial: int) -> str:
         """The report's id. It follows from all that decides it."""
         asked = {
             "models": [stable, candidate],
-            "sets": {name: [list(one.tasks), list(one.metadata)] for name, one in self.sets.items()},
-            "bar": asdict(self.bar),
+            "sets": {
+                name: [list(one.tasks), list(one.metadata), one.identity or _class_of(one.agent)]
+                for name, one in self.sets.items()
+            },
+            "bar": asdict(self.bar) | {"gain_on": gain_on},
             "samples": [self.samples, dict(self.sampling)],
             "trial": trial,
         }
@@ -178,6 +197,10 @@ class Gate:
             tasks=len(evaluation.tasks),
             trained=trained,
         )
+
+
+def _class_of(agent: LitAgent[Any]) -> str:
+    return f"{type(agent).__module__}.{type(agent).__qualname__}"
 
 
 def _notes(decision: Decision, sets: Sequence[GateSet]) -> list[str]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 
+from confluent_kafka import Producer
+
 from lightstream.runtime.clock import NANOS_PER_SECOND
-from lightstream.runtime.kafka import KafkaPublisher, run_headers
+from lightstream.runtime.kafka import producer_config, run_headers
+from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.topics import TRAJECTORIES
@@ -61,10 +65,21 @@ def simulated(rollouts: int, *, seconds: float = 10.0, seed: int = 0) -> list[Tr
 
 
 def publish(settings: Settings, trajectories: Sequence[Trajectory]) -> None:
-    """Append them to the log, one after the other."""
-    publisher = KafkaPublisher(settings, linger_ms=0)
-    try:
-        for trajectory in trajectories:
-            publisher.publish(TRAJECTORIES, trajectory.rollout_id, trajectory, headers=run_headers("")).result(300)
-    finally:
-        publisher.close()
+    """Append them to the log, one after the other, each with a later time stamp than the one before.
+
+    Records of one millisecond have an order of their own: by partition.
+    """
+    codec, producer = codec_for(settings), Producer(producer_config(settings, linger_ms=0))
+    for trajectory in trajectories:
+        _last_ms[0] = max(_last_ms[0] + 1, time.time_ns() // 1_000_000)
+        producer.produce(
+            TRAJECTORIES.full_name(settings.topic_prefix),
+            value=codec.encode(trajectory),
+            key=trajectory.rollout_id,
+            headers=run_headers(""),
+            timestamp=_last_ms[0],
+        )
+    assert producer.flush(300) == 0
+
+
+_last_ms = [0]

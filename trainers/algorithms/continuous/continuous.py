@@ -92,6 +92,7 @@ class Continuous:
         clock_ahead: seconds that an event time may be ahead of its record's time stamp in Kafka; what is further ahead
             is not learned from, and closes no window.
         traffic: the run that the rollouts name; by default they name none.
+        epochs_per_window: updates that each window is used for.
         learner: ``reinforce``, ``sft``, or an object such as :class:`Reinforce`, :class:`RejectionSampling`.
         rules: what may be learned from, in SQL; a rollout is left out by the first rule that does.
         min_interval_s: least event time between the ends of two windows whose versions are published.
@@ -120,6 +121,7 @@ class Continuous:
         clock_ahead: float = 300.0,
         traffic: str = "",
         learner: str | Learner = "reinforce",
+        epochs_per_window: int = 1,
         rules: Sequence[Rule] = (),
         min_interval_s: float = 0.0,
         tokens_max: int | None = None,
@@ -142,6 +144,9 @@ class Continuous:
         self._traffic = traffic
         self._learner = learner_of(learner)
         self._rules = tuple(rules)
+        if epochs_per_window < 1:
+            raise SettingsError(f"epochs_per_window is {epochs_per_window}; it is at least 1.")
+        self._epochs = epochs_per_window
         if min_interval_s < 0:
             raise SettingsError(f"min_interval_s is {min_interval_s}; it is at least 0.")
         self._min_interval_nanos = round(min_interval_s * NANOS_PER_SECOND)
@@ -201,6 +206,11 @@ class Continuous:
             if due:  # once after each commit, and after a start, as a commit may have been the last thing it did
                 due.clear()
                 self._offer(consumption)
+            assert consumption.run is not None  # noqa: S101  # it is open while it takes
+            spent = consumption.run.history.windows.tokens
+            if self._tokens_max is not None and spent >= self._tokens_max:
+                self._progress.say(f"The budget of {self._tokens_max:,} tokens is spent.")
+                raise _StopError
             window = source.next_window(stop=stop)
             if window is None:
                 return None
@@ -270,6 +280,7 @@ class Continuous:
             "algorithm": f"a learner from traffic: {self._learner.name}",
             "traffic": f"{self._traffic or 'no run'}, agent {self._agent or 'any'}",
             "window": self._rule.text(),
+            "epochs_per_window": str(self._epochs),
             **self._policy.made_with(),
         }
 
@@ -300,8 +311,9 @@ class Continuous:
         lesson = self._learner.lesson(members, history.windows.tasks)
         step.metrics |= _metrics(members) | lesson.metrics
         if lesson.data:
-            step.metrics |= await self._policy.forward_backward(lesson.data, loss=lesson.loss)
-            step.metrics |= await self._policy.optim_step()
+            for _ in range(self._epochs):
+                step.metrics |= await self._policy.forward_backward(lesson.data, loss=lesson.loss)
+                step.metrics |= await self._policy.optim_step()
         assert step.learned is not None  # noqa: S101  # there is a policy
         assert step.window is not None  # noqa: S101  # there is a window
         calls = {(t.rollout_id, t.attempt_id): max(1, len(t.triplets)) for t in step.trajectories}
@@ -318,7 +330,7 @@ class Continuous:
         return PlannedWindow(window, left_out | lesson.not_trained, len(lesson.data))
 
 
-class _StopError(Exception):
+class _StopError(BaseException):  # no error: the run ends as one that was stopped
     """The learner was asked to end."""
 
 

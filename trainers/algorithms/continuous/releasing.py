@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 from lightstream.runtime.releases import ReleaseLog
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, StoreError
 from lightstream.schemas.records import GateOutcome, GateReport, ReleaseChanged, ResourcesRecord
-from lightstream.schemas.releases import offer
+from lightstream.schemas.releases import Author, Release, offer
 
 BY = "learner"
 
@@ -65,13 +64,18 @@ class Releasing:
             return
         history = self._history()
         state = history[-1]
-        if any(model in (past.stable, past.candidate) for past in history):
+        failed_before = any(
+            report.candidate == model and report.outcome is GateOutcome.FAILED
+            for report in ReleaseLog(self.settings).reports(self.release)
+        )
+        if failed_before or any(model in (past.stable, past.candidate) for past in history):
             self._done.add(model)
             return
         if state.paused or state.candidate is not None:
             return  # the next window asks again, with the newest version of then
         report = None if self.gate is None else self.gate(self.release, state.stable, model)
-        self._done.add(model)
+        if report is None or report.outcome is not GateOutcome.UNDECIDED:
+            self._done.add(model)
         if report is not None and report.outcome is not GateOutcome.PASSED:
             failed = [f"{check.task_set} {check.figure} ({check.kind})" for check in report.checks if not check.passed]
             self.say(
@@ -79,11 +83,18 @@ class Releasing:
             )
             return
         reason = "no gate was asked" if report is None else f"passed the gate, report {report.report_id}"
-        wish = partial(offer, candidate=model, share=self.share, report_id=None if report is None else report.report_id)
+
+        def wish(release: Release, author: Author) -> ReleaseChanged:
+            if release.state is None or release.state.revision != state.revision:
+                raise StoreError(f"release {self.release!r} was changed while {model} was judged.")
+            report_id = None if report is None else report.report_id
+            return offer(release, author, model, self.share, report_id=report_id)
+
         try:
             ReleaseLog(self.settings).change(self.release, (BY, reason), wish)
-        except StoreError as error:  # somebody changed the release meanwhile
-            self.say(f"{model} is not offered to {self.release}: {error}")
+        except StoreError as error:
+            self._done.discard(model)  # the next window asks again
+            self.say(f"{model} is not offered to {self.release} yet: {error}")
             return
         self.say(f"{model} is offered to {self.release} with a share of {self.share:g}: {reason}.")
 

@@ -127,7 +127,7 @@ def one_per_input() -> Rule:
 
 
 def left_out_by(view: ViewClient, rules: Sequence[Rule], window: Window) -> dict[str, str]:
-    """Rollout id -> the reason why a rule leaves it out; the first rule that does counts.
+    """Rollout id -> the reason why a rule leaves it out. A rule sees the rollouts that those before it left.
 
     The view is asked once it has read all that is in the log now, and so the window.
 
@@ -138,13 +138,14 @@ def left_out_by(view: ViewClient, rules: Sequence[Rule], window: Window) -> dict
     reasons: dict[str, str] = {}
     if not rules or not window.members:
         return reasons
-    text = json.dumps([_row(window, trajectory) for trajectory in window.members])
     for rule in rules:
-        found = _ask(view, rule, text, len(window.members))
+        members = [t for t in window.members if t.rollout_id not in reasons]
+        if not members:
+            break
+        found = _ask(view, rule, json.dumps([_row(window, t) for t in members]), len(members))
         if rule.takes:
-            found = {t.rollout_id: NOT_TAKEN for t in window.members if t.rollout_id not in found}
-        for rollout_id, reason in found.items():
-            reasons.setdefault(rollout_id, reason)
+            found = {t.rollout_id: NOT_TAKEN for t in members if t.rollout_id not in found}
+        reasons |= found
     return reasons
 
 
