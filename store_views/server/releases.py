@@ -109,7 +109,7 @@ def _share(values: Mapping[str, Any]) -> float:
     try:
         return float(cast("float", share))
     except OverflowError as error:
-        raise StoreError("share must be a number from 0 to 1, not one of so many digits.") from error
+        raise StoreError("share must be a number from 0 to 1, and this one is larger.") from error
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:
