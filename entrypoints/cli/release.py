@@ -28,7 +28,6 @@ from lightstream.schemas.releases import (
 )
 
 from .formats import Format
-from .load import needs
 from .rows import console_for_rows, print_rows
 
 app = typer.Typer(help="Show and change releases: names that agents ask for as a model.", no_args_is_help=True)
@@ -58,8 +57,8 @@ def list_(output: Output = Format.TABLE) -> None:
 @app.command()
 def history(release: Name, output: Output = Format.TABLE) -> None:
     """Show every change of a release, the first one first."""
-    with needs("stores"):
-        from lightstream.runtime.releases import ReleaseLog
+    from lightstream.runtime.releases import ReleaseLog
+
     changes = ReleaseLog(Settings.load()).history(release)
     if not changes:
         raise StoreError(f"there is no release {release!r}.", next_step="`lightstream release list` shows them.")
@@ -154,8 +153,8 @@ for _name, _command in SHORT.items():
 
 
 def _change(release: str, wish: Wish, reason: str, output: Format) -> None:
-    with needs("stores"):
-        from lightstream.runtime.releases import ReleaseLog
+    from lightstream.runtime.releases import ReleaseLog
+
     changed = ReleaseLog(Settings.load()).change(release, (f"command line, {user_name()}", reason), wish)
     if output is Format.JSON:
         print(changed.model_dump_json(indent=2))
@@ -171,8 +170,8 @@ def _check_report(release: str, candidate: str, report_id: str) -> None:
     Raises:
         StoreError: there is no such report, or it did not pass, or it is of another candidate.
     """
-    with needs("stores"):
-        from lightstream.runtime.releases import ReleaseLog
+    from lightstream.runtime.releases import ReleaseLog
+
     found = {report.report_id: report for report in ReleaseLog(Settings.load()).reports(release)}.get(report_id)
     if found is None:
         raise StoreError(
@@ -186,8 +185,8 @@ def _check_report(release: str, candidate: str, report_id: str) -> None:
 
 
 def _log_states() -> dict[str, ReleaseChanged]:
-    with needs("stores"):
-        from lightstream.runtime.releases import ReleaseLog
+    from lightstream.runtime.releases import ReleaseLog
+
     return ReleaseLog(Settings.load()).states()
 
 

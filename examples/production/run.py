@@ -31,9 +31,9 @@ __all__ = ["run_production"]
 
 RUN_ID, RELEASE, TWIN = "shop", "shop-agent", "frozen"
 PHASES = 3
-CONVERSATIONS = 96
+CONVERSATIONS = 128
 """Of each period between two looks at the release; the learner has a window for each."""
-EPOCHS = 6
+EPOCHS = 10
 LATE_S = 1.0
 """An hour of the simulation: thumbs come so long after their answers."""
 TRIAL_CALLS = 24
@@ -162,7 +162,7 @@ async def _serve(
     users = Users(settings, release=RELEASE, poisoned=0.05, late=32, **common)
     frozen = Users(settings, release=TWIN, run_id=TWIN, **common)
     found, twin = list[Period](), list[float]()
-    bad_at = periods - 2
+    bad_at = periods - 4
     try:
         await frozen.wait_until_served()
         for number in range(periods):
@@ -180,7 +180,11 @@ async def _serve(
                 bypass = partial(offer, candidate=f"{RUN_ID}@0", share=0.5)
                 log.change(RELEASE, ("operator", "past the gate, by mistake"), bypass)
                 period.event = "a bad candidate, past the gate"
-            elif state.candidate is not None and _served(view, state.candidate) >= TRIAL_CALLS:
+            elif (
+                state.candidate is not None
+                and state.report_id is not None
+                and _served(view, state.candidate) >= TRIAL_CALLS
+            ):
                 log.change(RELEASE, ("operator", "served well"), promote)
                 period.event = f"{state.candidate} promoted"
             console.print(

@@ -19,6 +19,7 @@ EXAMPLES = (
     "coding_agent",
     "export_for_sft",
     "grpo_in_twenty_lines",
+    "production",
     "rag",
     "room_selector",
     "sft_then_grpo",

@@ -282,6 +282,7 @@ FORKING_PROGRAM = """
 import faulthandler, multiprocessing
 from support import Spans
 from lightstream.producers.exporter import KafkaSpanExporter
+KafkaSpanExporter.shutdown.__defaults__ = (100.0,)  # a busy machine connects in more than ten seconds
 faulthandler.enable()
 def ended(name, count):
     spans = Spans()

@@ -54,6 +54,20 @@ class Case:
     spans: list[SpanRecord] = field(default_factory=list[SpanRecord])
 
 
+OF_LEARNERS = (
+    "late",
+    "clock_ahead",
+    "left_out",
+    "not_taken",
+    "no_consent",
+    "below_quality",
+    "too_old",
+    "not_in_share",
+    "repeated_input",
+    "rejected",
+)
+"""Reasons of `lightstream learn`."""
+
 CASES = {
     "waiting": Case(None, status=RolloutStatus.QUEUING, assembled=False),
     "running": Case(None, status=RolloutStatus.RUNNING, assembled=False),
@@ -99,7 +113,7 @@ CASES = {
     "of another algorithm": Case("too_boring", consumed=(UPDATED, 0, {"too_boring": 1})),
     **{
         reason: Case(reason, [f"step 1 of t: 1 {reason}"], consumed=(UPDATED, 0, {reason: 1}))
-        for reason in (*(exclusion.value for exclusion in Exclusion), "group_skipped")
+        for reason in (*(exclusion.value for exclusion in Exclusion), "group_skipped", *OF_LEARNERS)
     },
 }
 
