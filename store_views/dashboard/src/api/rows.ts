@@ -10,6 +10,11 @@ export interface Rows {
     reward: number | null;
     response_json: string | null;
   };
+  "answered-by": {
+    model_version: string | null;
+    calls: number | null;
+    span_id: string | null;
+  };
   blame: {
     rollout_id: string | null;
     span_id: string | null;
@@ -218,6 +223,9 @@ export interface Rows {
     not_trained: number | null;
     reward_mean: number | null;
     reward_names: (string | null)[] | null;
+    scored_by: (string | null)[] | null;
+    gate_outcome: string | null;
+    report_id: string | null;
     window_left_out: Record<string, number | null> | null;
     checkpoint_url: string | null;
   };
