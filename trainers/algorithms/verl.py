@@ -12,7 +12,7 @@ from typing import Any
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, TrainingError
 
-from ..engines.verl.config import VerlConfig
+from ..engines.verl.config import VerlConfig, is_url
 from ..engines.verl.engine import VerlEngine
 from ..engines.verl.initial import write_initial_model
 from ..engines.verl.reward_model import RewardModel, ScoredGroups
@@ -65,7 +65,7 @@ class VERL(VerlConfig, Algorithm):
 
     def check(self, settings: Settings) -> None:
         for model in (self.model, self.reference, self.critic_model, self.reward_model):
-            if model is not None:
+            if model is not None and not is_url(model):
                 check_model(model)
         self._check_policies_are_served(settings)
         if self.servers is None:

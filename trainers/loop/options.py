@@ -30,8 +30,9 @@ REFILL_RULES = (
     conflicts(
         "advantage",
         "reinforce_plus_plus",
+        "distillation",
         "gae",
-        why="which compares the rollouts of a step, whatever their groups: none of these is silent by itself",
+        why="which does not compare within groups, so that none is silent by itself",
     ),
 )
 
@@ -128,7 +129,8 @@ class LoopOptions:
         " one, makes it. `reinforce`: the reward itself. `reinforce_plus_plus`: the reward, whitened over the"
         " tokens of the step. `reinforce_plus_plus_baseline`: the same after subtracting the group's mean. "
         "`best_of_n`: 1 for the best of the group; nothing is learned from the others "
-        "([more](training.md#fine-tuning-on-the-best-answers)). `gae`: PPO with a critic "
+        "([more](training.md#fine-tuning-on-the-best-answers)). `distillation`: 0, so that the KL to `reference` alone "
+        "moves the weights ([more](training.md#distillation)). `gae`: PPO with a critic "
         "([more](training.md#ppo-with-a-critic))",
     )
     advantage_per: AdvantagePer = option(
@@ -303,6 +305,11 @@ class LoopOptions:
                 f"VERL's group_min is {self.group_min}; 1 to rollouts_per_task ({self.rollouts_per_task}) is needed."
             )
         self._check_policies()
+        if self.advantage == "distillation" and not self.kl_loss_coefficient:
+            raise SettingsError(
+                "VERL's advantage is 'distillation', and its kl_loss_coefficient 0: nothing would move the weights.",
+                next_step="Set kl_loss_coefficient=1.0, and reference to the teacher.",
+            )
         _ = self.scoring
         _check_sampling(self.sampling_parameters)
 

@@ -220,7 +220,7 @@ def reference(groups: list[Group], options: Options) -> Truth:
                     if isinstance(outcome, str):
                         reasons.append(outcome)
                         continue
-                    if outcome == 0 and options.advantage != "gae":
+                    if outcome == 0 and options.advantage not in ("gae", "distillation"):
                         reasons.append("no_signal")
                     ids = _ints(triplet.response_token_ids)
                     logprobs = struct.unpack(f"<{len(ids)}f", triplet.response_logprobs or b"")
@@ -330,6 +330,8 @@ def _advantages(rewards: dict[str, float | None], options: Options) -> dict[str,
     if options.missing == "fill":
         known |= {name: options.fill for name in rewards if name not in known}
     outcomes: dict[str, float | str] = {}
+    if options.advantage == "distillation":
+        return dict.fromkeys(rewards, 0.0)
     for name in rewards:
         if name not in known:
             outcomes[name] = "no_reward" if rewards[name] is None else "not_finite"

@@ -148,7 +148,8 @@ class VerlConfig(LoopOptions):
     )
     reference: str | Path | None = option(
         None,
-        "another folder with the reference's weights; it takes the memory of a second model, in `dtype`",
+        "another folder with the reference's weights, which takes the memory of a second model, in `dtype`; or "
+        "the URL of a server that has it ([distillation](training.md#distillation))",
         shown="the run's first weights",
     )
     lora_rank: int = option(
@@ -340,6 +341,8 @@ class VerlConfig(LoopOptions):
                 f"VERL's processes are {self.processes}, which {self.nodes} nodes cannot share equally.",
                 next_step="Take a multiple of the nodes.",
             )
+        if is_url(self.reference):
+            self._check_teacher()
         if self.processes > 1 and self.engine == "process":
             raise SettingsError("VERL's engine is 'process'; there are auto, ray where processes are several.")
         if self.normalisation == "constant" and self.response_tokens_max is None:
@@ -347,6 +350,14 @@ class VerlConfig(LoopOptions):
                 "VERL's constant normalisation divides by response_tokens_max, which is not given.",
                 next_step="Give it the most tokens an answer may have (max_tokens of the sampling).",
             )
+
+    def _check_teacher(self) -> None:
+        for name, holds in (("processes", self.processes == 1), ("temperature", self.temperature == 1.0)):
+            if not holds:
+                raise SettingsError(
+                    f"VERL's {name} is {getattr(self, name)}, and its reference a server's: 1 is needed.",
+                    next_step="Name a folder with the reference's weights, which takes any.",
+                )
 
     def as_json(self) -> str:
         """All options, without :attr:`warm_up`, for :func:`options_of`."""
@@ -386,6 +397,11 @@ class VerlConfig(LoopOptions):
 
 CRITIC_OPTIONS = tuple(name for name, of in declared(VerlConfig).items() if of.rules == OF_CRITIC)
 """Options of ``advantage="gae"`` alone."""
+
+
+def is_url(reference: object) -> bool:
+    """Whether a reference is a server, and no folder."""
+    return isinstance(reference, str) and reference.startswith(("http://", "https://"))
 
 
 def options_of(text: str) -> dict[str, Any]:

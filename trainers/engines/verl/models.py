@@ -17,7 +17,7 @@ from lightstream.schemas.errors import TrainingError
 from ...rollouts.batch import BatchArrays, tokens_distinct
 from . import state
 from .chunked_logits import check_chunks
-from .config import VerlConfig
+from .config import VerlConfig, is_url
 from .critic import WeightedValueLoss
 from .images import ImageReader, RowImages, image_reader, positions_of
 from .loss import WeightedPolicyLoss
@@ -25,6 +25,7 @@ from .model import PRECISIONS, Outputs, Says, VerlModel, new_worker, schedule_at
 from .packing import keeps_rows_apart
 from .runtime import choose_device, join_process_group, load_verl, worker_environment
 from .shards import Shard, with_idle_row
+from .teacher import Teacher
 from .tensors import Seen, micro_batches, to_tensordict
 
 NO_DUAL_CLIP = 1e30
@@ -49,7 +50,8 @@ class Models:
         device: where they are.
         images: how they read images; ``None``: they take none.
         actor: the model that is trained.
-        reference: the frozen one; ``None``: there is none, or it is the actor less its adapter.
+        reference: the frozen one; ``None``: there is none, or it is the actor less its adapter, or ``teacher``.
+        teacher: the reference behind a URL.
         critic: ``None`` where advantages are made without.
         loss, value_loss: of actor and critic.
     """
@@ -78,6 +80,7 @@ class Models:
         with worker_environment(shard):
             self.actor = self._new_actor(folder, first)
             self.reference = self._new_reference(folder, first)
+            self.teacher = Teacher(str(config.reference)) if self._asks_teacher else None
             self.critic = self._new_critic(folder, first)
         self.loss = WeightedPolicyLoss(actor_config(config))
         self.actor.worker.set_loss_fn(self.loss)
@@ -113,7 +116,13 @@ class Models:
         return outputs
 
     def reference_logprobs(self, arrays: BatchArrays) -> npt.NDArray[np.float32]:
-        """Of the reference, of each response token: of another model, or of the actor less its adapter."""
+        """Of the reference, of each response token: of another model, of a server's, or of the actor less its adapter.
+
+        Raises:
+            TrainingError: as :meth:`Teacher.logprobs`.
+        """
+        if self.teacher is not None:
+            return self.teacher.logprobs(arrays)
         model = self.reference or self.actor
         with state.without_adapter(model.engine) if model is self.actor else nullcontext():
             return self.of_tokens(model, arrays).astype(np.float32)
@@ -172,11 +181,15 @@ class Models:
     def _new_reference(self, folder: Path, first: Path | None) -> VerlModel | None:
         """The reference, unless there is none, or it is the actor less its adapter."""
         config = self.config
-        if not config.compares_with_reference or (config.lora_rank and config.reference is None):
+        if not config.compares_with_reference or (config.lora_rank and config.reference is None) or self._asks_teacher:
             return None
         weights = folder_of_reference(config, first or folder)
         of_reference = replace(config, lora_rank=0, offload_parameters=config.offload_reference)
         return self._new_model(of_reference, weights, stored=PRECISIONS[config.dtype])
+
+    @property
+    def _asks_teacher(self) -> bool:
+        return self.config.compares_with_reference and is_url(self.config.reference)
 
     def _new_critic(self, folder: Path, first: Path | None) -> VerlModel | None:
         """The critic of a checkpoint, or a new one; ``None`` where advantages are made without."""

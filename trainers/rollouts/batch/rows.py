@@ -191,7 +191,7 @@ def select_rows(
     rules, all_groups = scoring or Scoring(), list(groups)
     for group, advantages in zip(all_groups, call_advantages(all_groups, rules, own), strict=True):
         weighed = sum(
-            _select(selected, group.group_id, trajectory, advantages[i], limits, zero_counts=rules.has_critic)
+            _select(selected, group.group_id, trajectory, advantages[i], limits, zero_counts=rules.weighs_zeros)
             for i, trajectory in enumerate(group.trajectories)
         )
         selected.groups_without_signal += not weighed

@@ -27,6 +27,7 @@ Advantage: TypeAlias = Literal[
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
     "best_of_n",
+    "distillation",
     "gae",
 ]
 AdvantagePer: TypeAlias = Literal["rollout", "turn"]
@@ -54,7 +55,8 @@ class Scoring:
             reward itself: compared with nothing, so that a group of one has a weight too), ``reinforce_plus_plus`` and
             ``reinforce_plus_plus_baseline`` (the reward, or the reward minus the group's mean; then see
             :func:`whitened`; arXiv:2501.03262), ``best_of_n`` (1 for the best of the group, equally good ones included,
-            unless all are equal; nothing is learned from the others: rejection sampling, arXiv:2304.06767), ``gae``
+            unless all are equal; nothing is learned from the others: rejection sampling, arXiv:2304.06767),
+            ``distillation`` (0, whatever the reward: the KL to the reference alone moves the weights), ``gae``
             (the reward itself, of which an engine with a critic makes the advantage of each token; arXiv:1506.02438).
         per: ``rollout``: each has one score and one advantage. ``turn``: each call has the reward that credit
             assignment gave it, compared with the calls of the same number in the group's other rollouts.
@@ -104,6 +106,16 @@ class Scoring:
     def rejects(self) -> bool:
         """Whether the best of a group alone are learned from."""
         return self.advantage == "best_of_n"
+
+    @property
+    def ignores_rewards(self) -> bool:
+        """Whether every rollout is learned from alike, also one without a reward."""
+        return self.advantage == "distillation"
+
+    @property
+    def weighs_zeros(self) -> bool:
+        """Whether an advantage of zero is no reason to leave a call out."""
+        return self.has_critic or self.ignores_rewards
 
     @property
     def has_critic(self) -> bool:
@@ -164,6 +176,8 @@ def group_advantages(
         One per member; ``None`` where it has none: its reward is missing and not filled in, or there is nothing to
         compare with, as fewer than two members have a score (with ``remax``: the greedy rollout has none).
     """
+    if scoring.ignores_rewards:
+        return [0.0] * len(scores)
     if scoring.reward_missing == "fill":
         scores = [scoring.reward_fill if score is None else score for score in scores]
         baseline = scoring.reward_fill if baseline is None else baseline
