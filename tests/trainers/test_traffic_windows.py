@@ -14,6 +14,7 @@ from lightstream.schemas.errors import SettingsError
 from lightstream.schemas.records import ConsumedTrajectory, LearningWindow, RewardRecord, TrainingStep, Trajectory
 from lightstream.trainers.rollouts.groups.source import LoggedTrajectory
 from lightstream.trainers.rollouts.traffic import TrafficSource, Window, WindowRule
+from lightstream.trainers.run.progress import Progress
 from lightstream.trainers.run.windows_past import WindowsPast
 from tests.support.examples import examples
 
@@ -101,8 +102,14 @@ class MemoryLog:
         return dict(self._next)
 
 
-def source_of(log: Log, rule: WindowRule, past: WindowsPast, pieces: Sequence[tuple[int, int]] = ()) -> TrafficSource:
-    return TrafficSource(MemoryLog(log, pieces), rule, past, agent="support")
+def source_of(
+    log: Log,
+    rule: WindowRule,
+    past: WindowsPast,
+    pieces: Sequence[tuple[int, int]] = (),
+    progress: Progress | None = None,
+) -> TrafficSource:
+    return TrafficSource(MemoryLog(log, pieces), rule, past, agent="support", progress=progress)
 
 
 def step_of(window: Window, record: LearningWindow | None) -> TrainingStep:
@@ -165,7 +172,7 @@ def reference(log: Log, rule: WindowRule) -> list[Told]:
             placed.append((newest, partition, offset, event))
     order = [event for *_, event in sorted(placed, key=lambda one: one[:3])]
     lateness = rule.lateness_s
-    ahead = [event.time_s > LOGGED_FROM_S + event.logged_s + rule.ahead_s for event in order]
+    bounds = [LOGGED_FROM_S + event.logged_s + rule.ahead_s for event in order]
     made: list[Told] = []
     window_of: dict[str, int] = {}
     outside: dict[str, str] = {}
@@ -183,8 +190,9 @@ def reference(log: Log, rule: WindowRule) -> list[Told]:
     def full(number: int) -> bool:
         return rule.count is None or sum(window == number for window in window_of.values()) >= rule.count
 
-    for event, is_ahead in zip(order, ahead, strict=True):
-        if not is_ahead:
+    for event, bound in zip(order, bounds, strict=True):
+        is_ahead = event.closed_s > bound
+        if event.time_s <= bound:
             mark = max(mark, event.time_s)
         for number in sorted(set(window_of.values()) - set(closed)):
             if not full(number) or end(number) + lateness > mark:
@@ -255,6 +263,8 @@ def logs(draw: st.DrawFn) -> Log:
             event = before
             if how == "changed":
                 revised_s = before.time_s + draw(st.integers(0, 40))
+                if draw(st.integers(0, 8)) == 0:
+                    revised_s += 2 * LOGGED_FROM_S
                 reward = draw(st.sampled_from([0.0, 0.5, 1.0]))
                 event = Event(known, before.closed_s, before.revision + 1, revised_s, reward, agent=before.agent)
         partition = event.rollout % partitions
@@ -306,6 +316,27 @@ def test_what_comes_after_its_window_is_named_once_with_a_reason() -> None:
     first, second = windows_of(log, WindowRule(length_s=10))
     assert first[4] == ()
     assert second[4] == (("r1", "late"), ("r2", "clock_ahead"))
+
+
+def test_a_clock_ahead_drops_no_reward_and_is_named_once() -> None:
+    hour = LOGGED_FROM_S + 3600
+    thumb, other = Event(0, 3, 1, hour, 1.0, logged_s=2), Event(1, 4, 1, hour, 0.0, logged_s=4)
+    ahead = [Event(number, hour, logged_s=5) for number in (7, 8)]
+    log = [[Event(0, 3, logged_s=1), thumb, Event(1, 4, logged_s=3), other, *ahead, Event(2, 40, logged_s=6)]]
+    past, said = WindowsPast(), list[str]()
+    source = source_of(log, WindowRule(length_s=10, lateness_s=5), past, progress=Progress(said.append))
+    window = source.next_window(to_end=True)
+    assert window is not None
+    assert told(window)[3:] == (
+        (("r0", 1, 1.0), ("r1", 1, 0.0)),
+        (("r7", "clock_ahead"), ("r8", "clock_ahead")),
+    )
+    assert window.watermark_unix_nano == 40 * NANOS_PER_SECOND
+    assert [line.split(". ")[0] for line in said] == [
+        "A reward of rollout r0 of agent support is dated 3,598 s ahead of Kafka's clock",
+        "Rollout r7 of agent support ended 3,595 s ahead of Kafka's clock",
+    ]
+    assert all("Set the clock of the machine" in line for line in said)
 
 
 def test_a_partition_without_records_holds_nothing_up() -> None:

@@ -89,8 +89,8 @@ class Continuous:
         window: seconds of event time; or
         count: trajectories of a window.
         lateness: seconds of event time that rewards and trajectories are waited for after a window's end.
-        clock_ahead: seconds that an event time may be ahead of its record's time stamp in Kafka; what is further ahead
-            is not learned from, and closes no window.
+        clock_ahead: seconds that an event time may be ahead of its record's time stamp in Kafka. What is further ahead
+            closes no window. A rollout that ended further ahead is not learned from.
         traffic: the run that the rollouts name; by default they name none.
         epochs_per_window: updates that each window is used for.
         learner: ``reinforce``, ``sft``, or an object such as :class:`Reinforce`, :class:`RejectionSampling`.

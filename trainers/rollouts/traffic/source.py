@@ -16,7 +16,7 @@ from ...run.windows_past import WindowsPast
 from ..groups import Group, SkippedGroups
 from ..groups.source import POLL_TIMEOUT_S, LoggedTrajectory, TrajectoryLog
 from .log_order import Arrival, LogOrder
-from .windows import Window, WindowRule, Windows, positions_of
+from .windows import Window, WindowRule, Windows, event_time, positions_of
 
 SETTLED_AFTER_S = 5.0
 """A partition that was read to its end brings no record with a time stamp older than this: longer than a writer needs
@@ -67,7 +67,8 @@ class TrafficSource:
         self._progress = progress or Progress(None)
         self._settled_nanos = round(settled_after_s * NANOS_PER_SECOND)
         self._clock = clock
-        self._windows = Windows(rule, past, self._belongs)
+        self._windows = Windows(rule, past, self._belongs, self._tell_clock)
+        self._told_clocks: set[tuple[str, ...]] = set()
         self._held: Arrival | None = None
         self._quiet: dict[int, int] = {}
         self._asked_ends_s = 0.0
@@ -176,6 +177,27 @@ class TrafficSource:
             return True
         agents = {call.agent_name for call in trajectory.triplets} | {drop.agent_name for drop in trajectory.drops}
         return self._agent in agents
+
+    def _tell_clock(self, arrival: Arrival) -> None:
+        """Say once for each agent that a clock is ahead."""
+        trajectory, ends = arrival.trajectory, self._windows.ends_ahead(arrival)
+        agents = sorted({call.agent_name for call in trajectory.triplets if call.agent_name})
+        key = ("end" if ends else "reward", *agents)
+        if key in self._told_clocks:
+            return
+        self._told_clocks.add(key)
+        ahead_s = (event_time(trajectory) - arrival.logged_unix_nano) / NANOS_PER_SECOND
+        of_agent = f" of agent {', '.join(agents)}" if agents else ""
+        if ends:
+            self._progress.say(
+                f"Rollout {trajectory.rollout_id}{of_agent} ended {ahead_s:,.0f} s ahead of Kafka's clock. It is not "
+                "learned from, and closes no window. Set the clock of the machine that runs the agent."
+            )
+        else:
+            self._progress.say(
+                f"A reward of rollout {trajectory.rollout_id}{of_agent} is dated {ahead_s:,.0f} s ahead of Kafka's "
+                "clock. It counts, and closes no window. Set the clock of the machine that gave the reward."
+            )
 
     # --- as the steps of a run need it
 

@@ -8,8 +8,9 @@ Invariants:
 - The watermark is the greatest event time so far. A window closes once it is ``lateness`` beyond the window's end; what
   comes after that changes no closed window.
 - A trajectory that comes later than that is in no window: the next one names it, with the reason ``late``.
-- A record whose event time is ``ahead`` of its time stamp in Kafka moves no watermark: its writer's clock is wrong. Its
-  trajectory is in no window either, with the reason ``clock_ahead``.
+- A record whose event time is ``ahead`` of its time stamp in Kafka moves no watermark: its writer's clock is wrong. If
+  the attempt's end is ahead, its trajectory is in no window, with the reason ``clock_ahead``. If a reward alone is
+  ahead, it counts.
 """
 
 from __future__ import annotations
@@ -153,14 +154,20 @@ class Windows:
         rule: how.
         past: what earlier windows consumed; the caller adds each committed step to it.
         belongs: whether a trajectory is traffic to learn from; others only move the watermark.
+        on_ahead: told each arrival to learn from whose event time is ahead.
     """
 
     def __init__(
-        self, rule: WindowRule, past: WindowsPast, belongs: Callable[[Trajectory], bool] = lambda _: True
+        self,
+        rule: WindowRule,
+        past: WindowsPast,
+        belongs: Callable[[Trajectory], bool] = lambda _: True,
+        on_ahead: Callable[[Arrival], None] = lambda _: None,
     ) -> None:
         self._rule = rule
         self._past = past
         self._belongs = belongs
+        self._on_ahead = on_ahead
         last = past.last
         self._number = 0 if last is None else last.number
         self._closed_any = last is not None
@@ -181,7 +188,7 @@ class Windows:
         """Take a record that earlier windows had read, and may have left to this one."""
         trajectory = arrival.trajectory
         key = key_of(trajectory.rollout_id, trajectory.attempt_id)
-        if not self._belongs(trajectory) or key in self._past.consumed or self._is_ahead(arrival):
+        if not self._belongs(trajectory) or key in self._past.consumed or self.ends_ahead(arrival):
             return
         if self._rule.length_nanos is not None and self._number_of(trajectory) <= self._number and self._closed_any:
             return
@@ -189,8 +196,11 @@ class Windows:
 
     def see(self, arrival: Arrival) -> None:
         """Move the watermark."""
-        if not self._is_ahead(arrival):
-            self._watermark = max(self._watermark, event_time(arrival.trajectory))
+        time = event_time(arrival.trajectory)
+        if not self._is_ahead(arrival, time):
+            self._watermark = max(self._watermark, time)
+        elif self._belongs(arrival.trajectory):
+            self._on_ahead(arrival)
 
     def take(self) -> Window | None:
         """The next window that is closed by the watermark; ``None`` where there is none."""
@@ -212,7 +222,7 @@ class Windows:
             if key in self._past.consumed or key in self._taken or key in self._late:
                 self.late_revisions += trajectory.revision > 0
                 return
-            if self._is_ahead(arrival):
+            if self.ends_ahead(arrival):
                 self._late[key] = arrival, CLOCK_AHEAD
                 return
             if self._is_late(trajectory):
@@ -221,9 +231,13 @@ class Windows:
                 else:
                     self._late[key] = arrival, LATE
                 return
-        elif self._is_ahead(arrival):
+        elif self.ends_ahead(arrival):
             return
         self._take_in(arrival, key)
+
+    def ends_ahead(self, arrival: Arrival) -> bool:
+        """Whether its attempt ended ahead of its time stamp in Kafka."""
+        return self._is_ahead(arrival, arrival.trajectory.closed_unix_nano)
 
     def first_needed(self) -> dict[int, tuple[int, int]]:
         """Partition -> the first offset that an open window needs, and its time in the log's order."""
@@ -282,9 +296,8 @@ class Windows:
         last = self._past.last
         return last is not None and trajectory.closed_unix_nano + lateness <= last.watermark_unix_nano
 
-    def _is_ahead(self, arrival: Arrival) -> bool:
-        ahead = event_time(arrival.trajectory) - arrival.logged_unix_nano
-        return ahead > self._rule.ahead_s * NANOS_PER_SECOND
+    def _is_ahead(self, arrival: Arrival, time_unix_nano: int) -> bool:
+        return time_unix_nano - arrival.logged_unix_nano > self._rule.ahead_s * NANOS_PER_SECOND
 
     def _window(self, number: int, of: _Open) -> Window:
         length = self._rule.length_nanos
