@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lightstream.cli.delete_run import delete_run
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.records import StepOutcome, TaskRewards, TrainingStep, Trajectory
@@ -113,6 +114,23 @@ async def test_versions_are_published_no_more_often_than_asked(settings: Setting
     steps = committed(settings, 4)
     assert [step.resources_id for step in steps] == [f"{RUN}-v1", None, f"{RUN}-v2", None]
     assert len({weights(settings, step) for step in steps}) == 4, "it learns between them too"
+
+
+async def test_a_run_that_is_deleted_is_in_no_window_after_it(settings: Settings, model: Path) -> None:
+    of_run = [t.model_copy(update={"run_id": "live"}) for t in simulated(30)]
+    publish(settings, of_run)
+    first = await learned(learner(settings, model, traffic="live"), 1)
+    assert first[0].window.members
+    delete_run(settings, "live")
+    assert list(learner(settings, model, traffic="live").dry_run()) == []
+    again = [
+        traffic(f"n{number}", 1000 + number, reward=1.0).model_copy(update={"run_id": "live"}) for number in (1, 2)
+    ]
+    end = traffic("end", 2000, reward=None).model_copy(update={"run_id": "live"})
+    publish(settings, [*again, end])
+    (second,) = await learned(learner(settings, model, traffic="live"), 2)
+    assert [t.rollout_id for t in second.window.members] == ["n1", "n2"], "of a new run of the same name"
+    assert [[c.rollout_id for c in step.consumed] for step in committed(settings, 2)][1] == ["n1", "n2"]
 
 
 async def test_a_budget_of_tokens_ends_it(settings: Settings, model: Path) -> None:

@@ -10,8 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
+from lightstream.runtime.deletions import Deletions
 from lightstream.schemas.errors import SettingsError
-from lightstream.schemas.records import ConsumedTrajectory, LearningWindow, RewardRecord, TrainingStep, Trajectory
+from lightstream.schemas.records import (
+    ConsumedTrajectory,
+    LearningWindow,
+    PartitionOffset,
+    RewardRecord,
+    RunDeleted,
+    TrainingStep,
+    Trajectory,
+)
+from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.trainers.rollouts.groups.source import LoggedTrajectory
 from lightstream.trainers.rollouts.traffic import TrafficSource, Window, WindowRule
 from lightstream.trainers.run.progress import Progress
@@ -35,6 +45,7 @@ class Event:
     reward: float | None = None
     logged_s: int = 0
     agent: str = "support"
+    run: str = ""
 
     @property
     def name(self) -> str:
@@ -42,7 +53,7 @@ class Event:
 
     def trajectory(self) -> Trajectory:
         call = make_triplet([1, 2], [3], reward=self.reward).model_copy(update={"agent_name": self.agent})
-        made = make_trajectory(self.name, run_id="", revision=self.revision, reward=self.reward, triplets=[call])
+        made = make_trajectory(self.name, run_id=self.run, revision=self.revision, reward=self.reward, triplets=[call])
         return made.model_copy(
             update={
                 "closed_unix_nano": self.closed_s * NANOS_PER_SECOND,
@@ -337,6 +348,36 @@ def test_a_clock_ahead_drops_no_reward_and_is_named_once() -> None:
         "Rollout r7 of agent support ended 3,595 s ahead of Kafka's clock",
     ]
     assert all("Set the clock of the machine" in line for line in said)
+
+
+def test_a_deleted_run_is_in_no_window_and_its_large_records_are_not_loaded() -> None:
+    """Deleted before the learner came, and while the window was open, by count and by time."""
+    gone = [Event(number, number, logged_s=number, run="live") for number in range(2)]
+    log = [[*gone, *(Event(number, number, logged_s=number) for number in range(2, 8))]]
+    ends = [PartitionOffset(topic=TRAJECTORIES.name, partition=0, offset=4)]  # of the first two records
+    deleted = RunDeleted(run_id="live", positions=ends, deleted_unix_nano=1)
+    for rule, members in ((WindowRule(length_s=4), ["r2", "r3"]), (WindowRule(count=2), ["r2", "r3"])):
+        for meanwhile in (False, True):
+            deletions, waiting, loaded = Deletions(), [False, True] if meanwhile else [True], list[str]()
+
+            def read(deletions: Deletions = deletions, waiting: list[bool] = waiting) -> bool:
+                if not waiting or not waiting.pop(0):
+                    return False
+                deletions.note(deleted)  # the same in each turn
+                return True
+
+            class Log(MemoryLog):
+                def whole(self, trajectory: Trajectory) -> Trajectory:
+                    loaded.append(trajectory.rollout_id)  # noqa: B023  # read in the same turn
+                    return trajectory
+
+            source = TrafficSource(Log(log, []), rule, WindowsPast(), deletions=deletions, read_deletions=read)
+            window = source.next_window(to_end=True)
+            assert window is not None
+            assert [t.rollout_id for t in window.members] == members
+            assert not window.late
+            assert source.window is not None
+            assert ("r0" in loaded) is meanwhile
 
 
 def test_a_partition_without_records_holds_nothing_up() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
+from lightstream.runtime.deletions import Deletions
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
@@ -285,8 +286,17 @@ class Continuous:
         }
 
     def _source(self, opening: Opening) -> TrafficSource:
-        past = opening.history.windows
-        return TrafficSource(opening.log, self._rule, past, agent=self._agent, progress=opening.progress)
+        settings, deletions = opening.settings, Deletions()
+        group_id = f"{settings.topic_prefix}{self._trainer_id}-deletions"
+        return TrafficSource(
+            opening.log,
+            self._rule,
+            opening.history.windows,
+            agent=self._agent,
+            deletions=deletions,
+            read_deletions=partial(deletions.read, settings, codec_for(settings), group_id=group_id),
+            progress=opening.progress,
+        )
 
     async def _run(self, windows: int | None) -> None:
         stopping = asyncio.Event()

@@ -153,7 +153,8 @@ class Windows:
     Args:
         rule: how.
         past: what earlier windows consumed; the caller adds each committed step to it.
-        belongs: whether a trajectory is traffic to learn from; others only move the watermark.
+        belongs: whether an arrival is traffic to learn from; others only move the watermark. What once belongs may
+            cease to: see :meth:`forget`.
         on_ahead: told each arrival to learn from whose event time is ahead.
     """
 
@@ -161,7 +162,7 @@ class Windows:
         self,
         rule: WindowRule,
         past: WindowsPast,
-        belongs: Callable[[Trajectory], bool] = lambda _: True,
+        belongs: Callable[[Arrival], bool] = lambda _: True,
         on_ahead: Callable[[Arrival], None] = lambda _: None,
     ) -> None:
         self._rule = rule
@@ -188,7 +189,7 @@ class Windows:
         """Take a record that earlier windows had read, and may have left to this one."""
         trajectory = arrival.trajectory
         key = key_of(trajectory.rollout_id, trajectory.attempt_id)
-        if not self._belongs(trajectory) or key in self._past.consumed or self.ends_ahead(arrival):
+        if not self._belongs(arrival) or key in self._past.consumed or self.ends_ahead(arrival):
             return
         if self._rule.length_nanos is not None and self._number_of(trajectory) <= self._number and self._closed_any:
             return
@@ -199,23 +200,39 @@ class Windows:
         time = event_time(arrival.trajectory)
         if not self._is_ahead(arrival, time):
             self._watermark = max(self._watermark, time)
-        elif self._belongs(arrival.trajectory):
+        elif self._belongs(arrival):
             self._on_ahead(arrival)
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether the watermark has closed a window that was not taken."""
+        number = min(self._open, default=None)
+        return (
+            number is not None
+            and self._is_full(self._open[number])
+            and self._end(number) + self._rule.lateness_nanos <= self._watermark
+        )
 
     def take(self) -> Window | None:
         """The next window that is closed by the watermark; ``None`` where there is none."""
-        for number in sorted(self._open):
-            if not self._is_full(self._open[number]):
-                return None
-            if self._end(number) + self._rule.lateness_nanos > self._watermark:
-                return None
-            return self._close(number)
-        return None
+        return self._close(min(self._open)) if self.has_closed else None
+
+    def forget(self) -> None:
+        """Take out of the open windows all that belongs no more, as if it had never come."""
+        pending = sorted((p for window in self._open.values() for p in window.members.values()), key=_by_place)
+        self._open.clear()
+        self._where.clear()
+        for one in pending:
+            if self._belongs(one.arrival):
+                number = self._number_of(one.trajectory)
+                self._where[one.key] = number
+                self._open.setdefault(number, _Open()).members[one.key] = one
+        self._late = {key: late for key, late in self._late.items() if self._belongs(late[0])}
 
     def add(self, arrival: Arrival) -> None:
         """Take an arrival whose event time was seen."""
         trajectory = arrival.trajectory
-        if not self._belongs(trajectory):
+        if not self._belongs(arrival):
             return
         key = key_of(trajectory.rollout_id, trajectory.attempt_id)
         if key not in self._where:
@@ -321,6 +338,10 @@ class Windows:
 
 def _by_id(trajectory: Trajectory) -> tuple[object, str]:
     return natural_order(trajectory.rollout_id), trajectory.attempt_id
+
+
+def _by_place(pending: _Pending) -> tuple[int, int, int]:
+    return pending.arrival.place
 
 
 def positions_of(
