@@ -36,7 +36,7 @@ from ..own.policy import Policy
 from ..own.step import Step
 from .learners import Learner, learner_of
 from .releasing import Gate, Releasing
-from .rules import Rule, left_out_by
+from .rules import LANE, Rule, left_out_by
 
 PAUSE_S = 1.0
 """Between two looks at a release that is paused."""
@@ -199,7 +199,7 @@ class Continuous:
         )
         taken: list[_Taken] = []
         due = [True]
-        view = ViewClient(self._settings) if self._rules else None
+        view = ViewClient(self._settings, lane=LANE) if self._rules else None
 
         def take(source: TrafficSource) -> Taken | None:
             if stop():
@@ -260,7 +260,7 @@ class Continuous:
             log = TrajectorySource(settings, group_id, run_id=self._traffic)
             opened.callback(log.close)
             source = self._source(Opening(settings, self._run_id, log, history, self._progress))
-            view = ViewClient(settings) if self._rules else None
+            view = ViewClient(settings, lane=LANE) if self._rules else None
             if view is not None:
                 opened.callback(view.close)
             while (window := source.next_window(to_end=True)) is not None:
