@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -188,7 +189,7 @@ def _gate(
     loaded = load_agent(agent)
     fixed = {} if tasks is None else {FIXED: GatedSet(loaded, read_tasks(tasks), identity=code_of(agent))}
 
-    def judge(release: str, stable: str, candidate: str) -> GateReport:
+    def judge(release: str, stable: str, candidate: str, *, stop: Callable[[], bool]) -> GateReport:
         sample = (
             {
                 TRAFFIC: GatedSet(
@@ -198,7 +199,7 @@ def _gate(
             if traffic
             else {}
         )
-        return Judge(settings, fixed | sample, by="learner")(release, stable, candidate)
+        return Judge(settings, fixed | sample, by="learner")(release, stable, candidate, stop=stop)
 
     return judge
 

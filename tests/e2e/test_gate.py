@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
+from lightstream.producers import rollout
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import StoppedError
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.stores import KafkaLightningStore
+from lightstream.trainers.evaluation import Gate, GatedSet
 from lightstream.up import Stack
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
 from tests.support.program import COMMAND, program
@@ -180,3 +183,28 @@ def test_a_gate_that_was_killed_goes_on(stack: Stack, upstream: ScriptedUpstream
     assert (status, report["outcome"]) == (0, "passed")
     reports = ViewClient(stack.settings).query("SELECT count(*) FROM gate_reports_raw", "now").rows
     assert reports == [[1]]
+
+
+def test_a_gate_that_is_stopped_runs_no_further_rollouts_and_goes_on_later(stack: Stack) -> None:
+    asked: list[int] = []
+    stopping, told = threading.Event(), threading.Event()
+
+    def stop() -> bool:
+        if stopping.is_set():
+            told.set()
+        return stopping.is_set()
+
+    @rollout
+    def agent(task: int) -> float:
+        asked.append(task)
+        if len(asked) == 3:
+            stopping.set()
+            told.wait()
+        return 0.5
+
+    gate = Gate(stack.settings, {"fixed": GatedSet(agent, list(range(TASKS)))}, concurrency=1)
+    with pytest.raises(StoppedError, match="was stopped"):
+        gate("shop-agent", "shop@3", "shop@4", stop=stop)
+    assert len(asked) == 3
+    assert gate("shop-agent", "shop@3", "shop@4").outcome == "failed", "it shows no gain"
+    assert sorted(asked) == sorted([*range(TASKS), *range(TASKS)])

@@ -81,7 +81,8 @@ def test_statements_of_people_hold_no_rule_up(settings: Settings, tmp_path: Path
             thread.start()
 
         def all_run() -> bool:
-            return sum(query["state"] == "running" for query in http.get("/v1/queries").json()["queries"]) == 4
+            found: list[dict[str, str]] = http.get("/v1/queries").json()["queries"]
+            return sum(query["state"] == "running" for query in found) == 4
 
         eventually(all_run, what="four statements in the lane of people")
         first = next(iter(continuous.dry_run()))
