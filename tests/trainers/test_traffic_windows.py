@@ -24,6 +24,7 @@ from lightstream.schemas.records import (
 from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.trainers.rollouts.groups.source import LoggedTrajectory
 from lightstream.trainers.rollouts.traffic import TrafficSource, Window, WindowRule
+from lightstream.trainers.run import windows_past
 from lightstream.trainers.run.progress import Progress
 from lightstream.trainers.run.windows_past import WindowsPast
 from tests.support.examples import examples
@@ -348,6 +349,31 @@ def test_a_clock_ahead_drops_no_reward_and_is_named_once() -> None:
         "Rollout r7 of agent support ended 3,595 s ahead of Kafka's clock",
     ]
     assert all("Set the clock of the machine" in line for line in said)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(logs(), RULES, PIECES, KILLS)
+def test_a_learner_that_forgets_trajectories_makes_the_same_windows(
+    log: Log, rule: WindowRule, pieces: list[tuple[int, int]], kills: list[bool]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows_past, "CONSUMED_REMEMBERED", 1)
+        made = windows_of(log, rule, pieces, kills)
+    # A repeated record of a late trajectory that is forgotten may be named late once more.
+    assert [window[:4] for window in made] == [window[:4] for window in reference(log, rule)]
+
+
+def test_a_reward_for_a_forgotten_trajectory_trains_it_no_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows_past, "CONSUMED_REMEMBERED", 1)
+    log = [[
+        *(Event(number, number, logged_s=number) for number in range(8)),
+        Event(0, 0, 1, 1, 1.0, logged_s=8),  # long after its window
+        *(Event(number, number, logged_s=number) for number in range(9, 14)),
+    ]]  # fmt: skip
+    made = windows_of(log, WindowRule(count=2, lateness_s=3), kills=[True] * 20)
+    members = [name for _, _, _, found, _ in made for name, *_ in found]
+    assert members == [f"r{number}" for number in (*range(8), *range(9, 13))][: len(members)]
+    assert len(members) >= 8
 
 
 def test_a_deleted_run_is_in_no_window_and_its_large_records_are_not_loaded() -> None:

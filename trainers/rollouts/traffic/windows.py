@@ -193,6 +193,11 @@ class Windows:
             return
         if self._rule.length_nanos is not None and self._number_of(trajectory) <= self._number and self._closed_any:
             return
+        if self._rule.length_nanos is None and key not in self._where:
+            # One that was consumed before it is no longer remembered was late then, as any that is consumed is.
+            watermark = self._past.watermark_at(arrival.partition, arrival.offset)
+            if watermark is not None and trajectory.closed_unix_nano + self._rule.lateness_nanos <= watermark:
+                return
         self._take_in(arrival, key)
 
     def see(self, arrival: Arrival) -> None:
