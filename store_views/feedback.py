@@ -22,15 +22,17 @@ SCORE_ATTRIBUTES = (f"{AGL_REWARD}.0.name", f"{AGL_REWARD}.0.value")
 """Of a score's span: the name and the number."""
 COMMENT = "lightstream.feedback.comment"
 KEY = "lightstream.feedback.key"
+BY = "lightstream.feedback.by"
+"""Who scored, such as ``page``, ``command line, ada`` or ``judge gpt-5-mini``."""
 COMPARED_WITH = "lightstream.feedback.compared_with"
 """Of a pair: the other rollout."""
 
 DEFAULT_NAME = "feedback"
 THUMBS: Mapping[str, float] = {"up": 1.0, "down": 0.0}
-TEXT_CHARS_MAX: Mapping[str, int] = {"comment": 10_000, "name": 200, "key": 200}
+TEXT_CHARS_MAX: Mapping[str, int] = {"comment": 10_000, "name": 200, "key": 200, "by": 200}
 ID_CHARS_MAX = 1000
 IDS = ("rollout_id", "attempt_id", "span_id", "trace_id", "response_id", "chosen", "rejected")
-FIELDS = (*IDS, "score", "name", "comment", "key")
+FIELDS = (*IDS, "score", "name", "comment", "key", "by")
 ID_BYTES = {"trace_id": 16, "span_id": 8}
 
 
@@ -44,6 +46,7 @@ class Feedback:
         attempt_id: of a rollout, the attempt that must still be its last; empty: whichever is.
         score: the reward; finite, and within float32.
         key: the same key for the same target is the same score, however often it is sent.
+        by: who scored; empty where nobody said.
         compared_with: of a pair, the other rollout; else empty.
     """
 
@@ -56,6 +59,7 @@ class Feedback:
     response_id: str = ""
     name: str = DEFAULT_NAME
     comment: str = ""
+    by: str = ""
     compared_with: str = ""
 
     @property
@@ -80,6 +84,7 @@ class Feedback:
         for number, (key, value) in enumerate(links.items()):
             attributes |= {f"{AGL_LINK}.{number}.key_match": key, f"{AGL_LINK}.{number}.value_match": value}
         attributes |= {COMMENT: self.comment} if self.comment else {}
+        attributes |= {BY: self.by} if self.by else {}
         attributes |= {COMPARED_WITH: self.compared_with} if self.compared_with else {}
         return SpanRecord(
             rollout_id=target.rollout_id,
@@ -115,7 +120,7 @@ class Target:
 
 
 def feedback_of(value: Any) -> Sequence[Feedback]:
-    """Read one score from JSON: ``{"rollout_id", "score", "name"?, "comment"?, "key"?}``.
+    """Read one score from JSON: ``{"rollout_id", "score", "name"?, "comment"?, "key"?, "by"?}``.
 
     In place of ``rollout_id``, or beside it: ``span_id`` (with ``trace_id``) or ``response_id`` for one call. A pair is
     ``{"chosen": rollout, "rejected": rollout}``, without a score: 1 for the one and 0 for the other.
@@ -153,7 +158,7 @@ def _pair(given: Mapping[str, Any], texts: Mapping[str, str], chosen: str, rejec
         raise StoreError("a pair needs two rollouts: chosen and rejected.")
     if "score" in given or any(texts.get(name) for name in IDS):
         raise StoreError("a pair has no score and no other id: the chosen rollout gets 1, the rejected one 0.")
-    named = {name: texts[name] for name in ("name", "comment", "key")}
+    named = {name: texts[name] for name in ("name", "comment", "key", "by")}
     return (
         Feedback(score=1.0, rollout_id=chosen, compared_with=rejected, **named),
         Feedback(score=0.0, rollout_id=rejected, compared_with=chosen, **named),

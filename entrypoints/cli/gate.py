@@ -18,7 +18,7 @@ from lightstream.schemas.errors import SettingsError
 from .agent_commands import AgentName, Command, Env, EnvOption, RewardOf, Verifier
 from .formats import Format
 from .load import needs
-from .release import user_name
+from .user import by_command_line
 
 if TYPE_CHECKING:
     from lightstream.schemas.records import GateReport
@@ -90,7 +90,7 @@ def gate(
         bar,
         samples,
         sampling_of(sampling),
-        by=f"command line, {user_name()}",
+        by=by_command_line(),
         answer=lambda evaluation, of: answer(settings, of, evaluation, concurrency),
     )
     report = made(release, stable or _stable(settings, release), candidate)

@@ -136,24 +136,66 @@ def learn(
 
 
 def lineage(
-    version: Annotated[str, typer.Argument(metavar="RUN@VERSION", help="The version; without @ the newest one.")],
+    version: Annotated[
+        str | None, typer.Argument(metavar="RUN@VERSION", help="The version; without @ the newest one.")
+    ] = None,
+    rollout: Annotated[str | None, typer.Option(help="A rollout: the versions that answered its calls.")] = None,
     output: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.TABLE,
 ) -> None:
-    """Show how a version was made: its windows, rollouts, rewards and judges (docs/production.md)."""
-    run, at, number = version.rpartition("@")
-    if at and not number.isdecimal():
-        raise SettingsError(f"{version!r} is no version.", next_step="Give RUN@VERSION, such as support@3.")
-    values = {"run": run, "version": int(number)} if at else {"run": version}
-    found = ask_view(Settings.load(), ":lineage", params=values)
-    if not found["rows"]:
+    """Show how a version was made, or the versions that answered a rollout: windows, rewards, judges, gate."""
+    if (version is None) == (rollout is None):
+        raise SettingsError("a lineage is of a version or of a rollout.", next_step="Give RUN@VERSION or --rollout ID.")
+    settings = Settings.load()
+    asked = [version] if version is not None else _answering(settings, str(rollout))
+    tables = {one: _lineage(settings, one) for one in asked}
+    if version is not None and not tables[version]["rows"]:
         raise NotFoundError(
             f"no step made version {version!r}.", next_step="`lightstream sql 'FROM resources'` lists the versions."
         )
     if output is Format.JSON:
-        rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+        rows = [
+            ({} if rollout is None else {"answered_by": one}) | dict(zip(found["columns"], row, strict=True))
+            for one, found in tables.items()
+            for row in found["rows"]
+        ]
         sys.stdout.write(json.dumps(rows) + "\n")
         return
-    print_rows(console_for_rows(), found["columns"], found["rows"])
+    for one, found in tables.items():
+        if version is None:
+            taught = "" if found["rows"] else " No step made it."
+            console.print(f"{one} answered.{taught}", soft_wrap=True)
+        if found["rows"]:
+            print_rows(console_for_rows(), found["columns"], found["rows"])
+
+
+def _answering(settings: Settings, rollout: str) -> list[str]:
+    """Versions that answered a rollout's calls.
+
+    Raises:
+        NotFoundError: none is of a run.
+    """
+    models = [row[0] for row in ask_view(settings, ":answered-by", params={"rollout": rollout})["rows"]]
+    versions = [model for model in models if model.rpartition("@")[2].isdecimal()]
+    if not versions:
+        others = f": {', '.join(models)} did" if models else ""
+        raise NotFoundError(
+            f"no version of a run answered a call of rollout {rollout!r}{others}.",
+            next_step="`lightstream explain ROLLOUT` shows its calls.",
+        )
+    return versions
+
+
+def _lineage(settings: Settings, version: str) -> dict[str, Any]:
+    """Columns and rows of the steps up to a version; no row where no step made it.
+
+    Raises:
+        SettingsError: it is no version.
+    """
+    run, at, number = version.rpartition("@")
+    if at and not number.isdecimal():
+        raise SettingsError(f"{version!r} is no version.", next_step="Give RUN@VERSION, such as support@3.")
+    values = {"run": run, "version": int(number)} if at else {"run": version}
+    return ask_view(settings, ":lineage", params=values)
 
 
 def _gate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +28,7 @@ from lightstream.schemas.releases import (
 
 from .formats import Format
 from .rows import console_for_rows, print_rows
+from .user import by_command_line
 
 app = typer.Typer(help="Show and change releases: names that agents ask for as a model.", no_args_is_help=True)
 console = Console(highlight=False)
@@ -155,7 +155,7 @@ for _name, _command in SHORT.items():
 def _change(release: str, wish: Wish, reason: str, output: Format) -> None:
     from lightstream.runtime.releases import ReleaseLog
 
-    changed = ReleaseLog(Settings.load()).change(release, (f"command line, {user_name()}", reason), wish)
+    changed = ReleaseLog(Settings.load()).change(release, (by_command_line(), reason), wish)
     if output is Format.JSON:
         print(changed.model_dump_json(indent=2))
         return
@@ -200,10 +200,3 @@ def _rule(text: str) -> ReleaseRule:
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"the file of the rule {name.strip()!r} cannot be read: {error}.") from error
     return ReleaseRule(name=name.strip(), sql=sql.strip())
-
-
-def user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "a user without a name"

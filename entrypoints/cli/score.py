@@ -18,6 +18,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import QueryError, SettingsError, StoreError
 
 from .load import needs
+from .user import by_command_line
 from .view_query import PATIENCE_S
 
 SCORES_PER_REQUEST = 500
@@ -52,12 +53,17 @@ def score(
     if file is not None:
         if rollout_id is not None:
             raise QueryError("there is a rollout and a file of them.", next_step="Give one or the other.")
-        run_score(Settings.load(), scores_in(file))
+        run_score(Settings.load(), [_by_user(one) for one in scores_in(file)])
         return
     if rollout_id is None or value is None:
         raise QueryError("a score needs a rollout and a value.", next_step="`lightstream score ROLLOUT 1`, or --file.")
     given = {"rollout_id": rollout_id, "score": _number(value), "name": name, "comment": comment}
-    run_score(Settings.load(), [given | {"span_id": call, "key": key}])
+    run_score(Settings.load(), [_by_user(given | {"span_id": call, "key": key})])
+
+
+def _by_user(score: Any) -> Any:
+    """A score that names its author; as it is, where it names one or is none."""
+    return {"by": by_command_line()} | score if isinstance(score, dict) else score
 
 
 def run_score(settings: Settings, scores: Sequence[Mapping[str, Any]]) -> None:

@@ -32,6 +32,7 @@ BATCH = 64
 SCORES_MAX = 500
 """In one request; the view takes 1,000."""
 COMMENT_CHARS_MAX = 10_000
+BY_CHARS_MAX = 200
 
 _CALLS = """
 SELECT request_json, response_json FROM llm_calls
@@ -171,6 +172,7 @@ class Judging:
                 "name": self._name,
                 "comment": verdict.reason[:COMMENT_CHARS_MAX],
                 "key": f"judge/{self._name}",
+                "by": f"judge {self._model.model}"[:BY_CHARS_MAX],
             }
             for judged, verdict in zip(work, verdicts, strict=True)
         ]

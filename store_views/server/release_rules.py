@@ -1,4 +1,4 @@
-"""Asks the rules of releases every few seconds; a rule that returns a row rolls the candidate back."""
+"""Asks the rules of releases every few seconds; a rule that returns a row rolls the candidate back. Tells alarms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import count
 
 import duckdb
 from anyio.to_thread import run_sync
@@ -25,6 +26,8 @@ from .statement import QueryLimits
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 3.0
+ROUNDS_PER_ALARMS = 20
+"""Alarms read every call of every release, so they are asked more rarely."""
 RULE_TIMEOUT_S = 10.0
 ROW_CHARS_MAX = 500
 LANE = "others"
@@ -73,6 +76,7 @@ class ReleaseRules:
         self._failures: dict[tuple[str, str], str] = {}
         self._rolled_back: dict[str, int] = {}
         self._unasked = False
+        self._alarms: list[tuple[str, str]] = []
 
     @property
     def failures(self) -> dict[tuple[str, str], str]:
@@ -80,7 +84,7 @@ class ReleaseRules:
         return dict(self._failures)
 
     def readings(self) -> Iterable[Metric]:
-        """For Prometheus: the rules that fail."""
+        """For Prometheus: the rules that fail, and the alarms of ``release_alarms``."""
         failing = GaugeMetricFamily(
             "lightstream_release_rule_failing",
             "1 for a rule of a release that fails, so that nobody watches its candidate by it; without names: for all.",
@@ -90,13 +94,22 @@ class ReleaseRules:
             failing.add_metric(list(place), 1)
         if self._unasked:
             failing.add_metric(["", ""], 1)
-        return [failing]
+        alarms = GaugeMetricFamily(
+            "lightstream_release_alarm",
+            "1 for each row of the view `release_alarms`: somebody should look at the release.",
+            labels=["release", "alarm"],
+        )
+        for place in self._alarms:
+            alarms.add_metric(list(place), 1)
+        return [failing, alarms]
 
     async def run(self) -> None:
-        """Ask all rules again and again, until cancelled."""
-        while True:
+        """Ask all rules again and again, and the alarms now and then, until cancelled."""
+        for round_number in count():
             try:
                 await self.ask_once()
+                if round_number % ROUNDS_PER_ALARMS == 0:
+                    await self.look_for_alarms()
                 self._unasked = False
             except LightstreamError as error:
                 if not self._unasked:
@@ -124,6 +137,16 @@ class ReleaseRules:
         for one in watched:
             if self._rolled_back.get(one.release) != one.revision:
                 await self._ask(one)
+
+    async def look_for_alarms(self) -> None:
+        """Read ``release_alarms``. After a failure the alarms of the last time stay.
+
+        Raises:
+            LightstreamError: it cannot be read.
+        """
+        self._alarms = await self._answering.found(
+            "alarms of releases", _alarms, self._limits.timeout_s, lane_name=LANE
+        )
 
     async def _ask(self, watched: Watched) -> None:
         for name, sql in watched.rules:
@@ -173,6 +196,10 @@ class ReleaseRules:
             return
         self._rolled_back[watched.release] = watched.revision
         logger.warning("rule %r rolled %s of release %s back: %s", rule, watched.candidate, watched.release, row)
+
+
+def _alarms(cursor: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    return cursor.execute("SELECT DISTINCT release, alarm FROM release_alarms ORDER BY ALL").fetchall()
 
 
 def _watched(cursor: duckdb.DuckDBPyConnection) -> list[Watched]:

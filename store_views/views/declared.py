@@ -43,6 +43,7 @@ _NAMES = (
     "releases",
     "gate_reports",
     "gate_checks",
+    "release_alarms",
     "call_accounting",
     "training_accounting",
     "not_trained_reasons",

@@ -1,8 +1,9 @@
--- Every score that people gave to a rollout or to a call of it, by page, API or `lightstream score`, each once.
+-- Every score that people and judges gave to a rollout or to a call of it, each once.
 -- Columns of `spans_raw` and `rollouts`, and:
 --   name: what was judged; the name of the reward.
 --   value: the score.
 --   comment: why, in the words of who scored; empty where nothing was said.
+--   scored_by: who scored, such as `page`, `command line, ada` or `judge gpt-5-mini`; empty where nobody said.
 --   key: names the score, so that the same one sent again is the same.
 --   compared_with: of a pair, the other rollout; NULL for all others.
 --   scored_span_id: span that was scored; NULL where it is the whole rollout.
@@ -14,6 +15,7 @@ SELECT
     coalesce(span.attributes ->> '$."agentlightning.reward.0.name"', '') AS name,
     (span.attributes ->> '$."agentlightning.reward.0.value"')::DOUBLE AS value,
     coalesce(span.attributes ->> '$."lightstream.feedback.comment"', '') AS comment,
+    coalesce(span.attributes ->> '$."lightstream.feedback.by"', '') AS scored_by,
     coalesce(span.attributes ->> '$."lightstream.feedback.key"', '') AS key,
     span.attributes ->> '$."lightstream.feedback.compared_with"' AS compared_with,
     span.parent_id AS scored_span_id,

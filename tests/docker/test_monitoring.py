@@ -28,8 +28,9 @@ WHEN_THERE_IS_ONE = {
     "lightstream_proxy_upstream_answers_total",
     "lightstream_restarts_total",
     "lightstream_release_rule_failing",
+    "lightstream_release_alarm",
 }
-"""Series that begin with the first rollout, call, request, restart or rule that fails."""
+"""Series that begin with the first rollout, call, request, restart, alarm or rule that fails."""
 REPORT = StepReport(
     step=3,
     steps=4,

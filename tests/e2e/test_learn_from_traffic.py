@@ -6,8 +6,9 @@ import asyncio
 import json
 import math
 import time
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -51,6 +52,14 @@ async def _serve(settings: Settings) -> None:
     await store.close()
 
 
+def taught(settings: Settings, rollout: str) -> list[dict[str, Any]]:
+    """Steps that made the versions that answered a rollout."""
+    asked = ["lineage", "--rollout", rollout, "--format", "json"]
+    answer = CliRunner().invoke(app, asked, env=settings.to_environment())
+    assert answer.exit_code == 0, answer.output
+    return list(json.loads(answer.stdout))
+
+
 async def _learn(continuous: Continuous) -> None:
     async with aclosing(continuous.steps(1)) as steps:
         async for _ in steps:
@@ -64,7 +73,7 @@ def test_traffic_becomes_a_version_whose_lineage_is_known(settings: Settings, tm
         view = ViewClient(settings)
         asyncio.run(_serve(settings))
         made.wait_for(*((name, 0) for name in USERS))
-        view.feedback([{"rollout_id": n, "score": float(n != "b"), "name": "thumb"} for n in "abcd"])
+        view.feedback([{"rollout_id": n, "score": float(n != "b"), "name": "thumb", "by": "page"} for n in "abcd"])
         found = made.wait_for(*((name, 1) for name in "abcd"))
         assert found["a", 1].revised_unix_nano >= found["a", 1].closed_unix_nano > 0
         publish(settings, [traffic("end", time.time() + 5000, reward=None)])
@@ -104,5 +113,12 @@ def test_traffic_becomes_a_version_whose_lineage_is_known(settings: Settings, tm
         assert answer.exit_code == 0, answer.output
         (row,) = json.loads(answer.stdout)
         assert (row["version"], row["trained"], row["not_trained"], row["reward_names"]) == (1, 2, 3, ["thumb"])
-        assert row["reward_mean"] == 0.5
+        assert (row["reward_mean"], row["scored_by"], row["gate_outcome"]) == (0.5, ["page"], None)
+        later = proxy_span(1, rollout_id="later", response_model=f"{RUN}@1")
+        with closing(KafkaPublisher(settings)) as publisher:
+            publisher.publish(SPANS, "later", later).result(300)
+        view.query("SELECT 1", "now")
+        assert taught(settings, "a") == [], "the model that the run began with"
+        (row,) = taught(settings, "later")
+        assert (row["answered_by"], row["version"], row["reward_names"]) == (f"{RUN}@1", 1, ["thumb"])
         view.close()

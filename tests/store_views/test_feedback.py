@@ -131,7 +131,14 @@ def test_a_score_revises_its_trajectory_once(settings: Settings, view: ViewClien
     with WorkerProcess(settings):
         ended(settings, "a", "b", "c", "d")
         assert made.wait_for(*((name, 0) for name in "abcd"))["a", 0].reward is None
-        score = {"rollout_id": "a", "score": 0.5, "name": "tone", "comment": "too long, 『長い』", "key": "mine"}
+        score = {
+            "rollout_id": "a",
+            "score": 0.5,
+            "name": "tone",
+            "comment": "too long, 『長い』",
+            "key": "mine",
+            "by": "ada",
+        }
         (first,) = view.feedback([score])
         (again,) = view.feedback([score])
         assert (first["effect"], first["repeated"], again["repeated"]) == ("revision", False, True)
@@ -167,14 +174,14 @@ def test_a_score_revises_its_trajectory_once(settings: Settings, view: ViewClien
         last = made.wait_for(("a", 3), *((name, 2) for name in "bcd"))
         assert len(last) == 4 + 3 + 3 * 2
         rows = view.query(
-            "SELECT name, value, comment, key, compared_with, match FROM scores "
+            "SELECT name, value, comment, scored_by, key, compared_with, match FROM scores "
             "WHERE rollout_id = 'a' ORDER BY log_offset",
             "now",
         ).rows
         assert rows == [
-            ["tone", 0.5, "too long, 『長い』", "mine", None, "trajectory"],
-            ["feedback", 0.0, "", "pair", "d", "trajectory"],
-            ["feedback", 1.0, "", "last", None, "trajectory"],
+            ["tone", 0.5, "too long, 『長い』", "ada", "mine", None, "trajectory"],
+            ["feedback", 0.0, "", "", "pair", "d", "trajectory"],
+            ["feedback", 1.0, "", "", "last", None, "trajectory"],
         ]
         assert view.query("SELECT scored_span_id FROM scores WHERE match = 'link' ORDER BY ALL").rows == [
             [f"{2:016x}"],

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from lightstream.schemas.records import GateOutcome, GateReport
 from lightstream.schemas.releases import Author, Release, offer, promote, roll_back, set_stable
+from lightstream.store_views.feedback import Feedback, Target
 from tests.store_views.log_file import LogFile
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
 
@@ -53,3 +57,71 @@ def test_each_call_of_a_release_is_there_once_with_its_arm_and_reward(log: LogFi
         (f"{3:016x}", "agent", "stable", "run@2", "session-1", None, True),
         (f"{4:016x}", "agent", "candidate", "run@2", "session-1", None, False),
     ]
+
+
+DAY = 86_400_000_000_000
+
+
+def report(candidate: str, outcome: GateOutcome) -> GateReport:
+    return GateReport(
+        report_id=f"report-{candidate}",
+        release="agent",
+        stable="run@1",
+        candidate=candidate,
+        outcome=outcome,
+        error_rate=0.01,
+        checks=[],
+        sets=[],
+        notes=[],
+        by="test",
+        created_unix_nano=7,
+    )
+
+
+def alarms(log: LogFile) -> list[tuple[Any, ...]]:
+    return log.rows("SELECT alarm, detail FROM release_alarms ORDER BY ALL")
+
+
+def test_a_model_without_a_passed_report_is_an_alarm_once_the_gate_is_used(log: LogFile) -> None:
+    first = set_stable(Release("agent", None), AUTHOR, "run@1")
+    offered = offer(Release("agent", first), AUTHOR, "run@2", 0.5)
+    log.write(first, offered)
+    assert alarms(log) == []
+    log.write(report("run@2", GateOutcome.FAILED))
+    bypassed = [("gate_bypassed", "run@2 serves without a passed report of the gate")]
+    assert alarms(log) == bypassed
+    promoted = promote(Release("agent", offered), AUTHOR)
+    log.write(promoted)
+    assert alarms(log) == bypassed
+    log.write(report("run@3", GateOutcome.PASSED))
+    passed = offer(Release("agent", promoted), AUTHOR, "run@3", 0.5)
+    log.write(passed, promote(Release("agent", passed), AUTHOR))
+    assert alarms(log) == []
+
+
+def later(record: Any, nanos: int) -> Any:
+    return record.model_copy(
+        update={"start_unix_nano": record.start_unix_nano + nanos, "end_unix_nano": record.end_unix_nano + nanos}
+    )
+
+
+def test_rewards_that_fall_silent_are_an_alarm_after_a_day(log: LogFile) -> None:
+    log.write(state("r1"))
+    log.write_and_assemble(opened(), proxy_span(1, attributes=of_release("stable")), reward_span(9, 0.5), closed())
+    alone = proxy_span(4, attributes=of_release("stable")).model_copy(update={"rollout_id": None, "attempt_id": None})
+    log.write(later(alone, DAY // 2))
+    assert alarms(log) == []
+    log.write(later(alone.model_copy(update={"span_id": f"{5:016x}"}), 2 * DAY))
+    assert alarms(log) == [("rewards_silent", "no call of the last 48 hours has a reward")]
+
+
+@pytest.mark.parametrize(("sign", "rollouts", "found"), [(1.0, 20, False), (-1.0, 20, True), (-1.0, 19, False)])
+def test_a_judge_that_people_contradict_is_an_alarm(log: LogFile, sign: float, rollouts: int, found: bool) -> None:
+    for number in range(rollouts):
+        rollout = f"r{number}"
+        call = proxy_span(1, attributes=of_release("stable")).model_copy(update={"rollout_id": rollout})
+        scores = {"judge gpt": number % 4 / 4, "page": sign * (number % 4 / 4)}
+        target = Target(rollout, "a1", 0, is_open=False)
+        log.write(call, *(Feedback(score=score, key=by, by=by).span(target, 1_000) for by, score in scores.items()))
+    expected = [("judge_disagrees", f"the correlation of judge and people is -1.0 over {rollouts} rollouts")]
+    assert alarms(log) == (expected if found else [])

@@ -178,6 +178,17 @@ const losses = createRoute({
   component: lazyRouteComponent(() => part(() => import("./pages/Losses")), "Losses"),
 });
 
+export interface ReleaseSearch extends RunSearch {
+  release?: string | undefined;
+}
+
+const releases = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/releases",
+  validateSearch: (search: Search): ReleaseSearch => known({ run: text(search, "run"), release: text(search, "release") }),
+  component: lazyRouteComponent(() => part(() => import("./pages/Releases")), "Releases"),
+});
+
 const processes = createRoute({
   getParentRoute: () => rootRoute,
   path: "/processes",
@@ -206,7 +217,23 @@ const settings = createRoute({
   component: lazyRouteComponent(() => part(() => import("./pages/Settings")), "Settings"),
 });
 
-const routeTree = rootRoute.addChildren([runs, run, rollouts, rollout, group, queue, training, tools, task, resources, losses, processes, sql, settings]);
+const routeTree = rootRoute.addChildren([
+  runs,
+  run,
+  rollouts,
+  rollout,
+  group,
+  queue,
+  training,
+  tools,
+  task,
+  resources,
+  losses,
+  releases,
+  processes,
+  sql,
+  settings,
+]);
 
 function parseSearch(search: string): Search {
   return Object.fromEntries(new URLSearchParams(search));
@@ -230,7 +257,7 @@ export const router = createRouter({
 
 /** Load the pages that nobody has opened yet, but for the one with the editor: then they are there while the view is away. */
 export function loadAhead(): void {
-  for (const route of [run, rollouts, rollout, group, queue, training, tools, task, resources, losses, processes, settings])
+  for (const route of [run, rollouts, rollout, group, queue, training, tools, task, resources, losses, releases, processes, settings])
     void router.loadRouteChunk(route as unknown as Parameters<typeof router.loadRouteChunk>[0]);
 }
 

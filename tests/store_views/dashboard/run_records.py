@@ -9,6 +9,7 @@ from lightstream.schemas.records import (
     ConsumedTrajectory,
     DeadLetter,
     DeadLetterReason,
+    GateReport,
     LlmCall,
     PolicyVersionRun,
     Record,
@@ -25,8 +26,10 @@ from lightstream.schemas.records import (
     WorkerHeartbeat,
     WorkerStatus,
 )
+from lightstream.schemas.releases import Author, Release, offer, pause, set_stable
 from lightstream.schemas.topics import (
     DEAD_LETTERS,
+    RELEASES,
     RESOURCES,
     ROLLOUTS,
     TRAINING_STEPS,
@@ -43,6 +46,7 @@ from tests.store_views.dashboard.log_records import (
     span_record,
     state_record,
 )
+from tests.stream_processors.assembly.build import proxy_span
 
 RUN, SEARCH, LOST = "arithmetic", "prompt-search", "lost-calls"
 STEPS, GROUPS, MEMBERS = 14, 4, 4
@@ -54,6 +58,8 @@ LONG, LONG_CHARACTERS = "long-messages", 4_000_000
 TALK, TALK_TURNS, TALK_CHARACTERS = "long-talk", 50, 40_000
 """Rollout of so many calls that go on with each other's messages, the first of which is so long."""
 WAITING = "waiting-rollout"
+RELEASE = "support-agent"
+"""Release with a candidate."""
 REWARDED = "rewarded-calls"
 """Run of one rollout of that id: calls of two policies, and rewards that went to each thing that they can go to."""
 NOT_TRAINED = {
@@ -92,6 +98,7 @@ def log_of_runs(now_unix_nano: int) -> list[tuple[Topic, str, Record]]:
     _large(log, start)
     _long(log, start)
     _talk(log, start)
+    _releases(log, start)
     spec = RolloutSpec(rollout_id=WAITING, run_id=RUN, input_json='"What is 2 + 2?"', enqueued_unix_nano=now_unix_nano)
     log.write(ROLLOUTS, WAITING, state_record(spec, RolloutStatus.QUEUING, now_unix_nano, None))
     for kind, status in (("trainer", WorkerStatus.BUSY), ("runner", WorkerStatus.BUSY), ("runner", WorkerStatus.IDLE)):
@@ -113,6 +120,32 @@ def log_of_runs(now_unix_nano: int) -> list[tuple[Topic, str, Record]]:
     )
     log.write(DEAD_LETTERS, "spans-0-17", letter)
     return log.records
+
+
+def _releases(log: Log, at: int) -> None:
+    """A release with a candidate that passed the gate, hostile reasons, and a second one that is paused."""
+    author = Author("command line, ada", f"better on the fixed set {XSS[0]}", at)
+    first = set_stable(Release(RELEASE, None), author, f"{RUN}@5")
+    offered = offer(Release(RELEASE, first), author, f"{RUN}@6", 0.25, report_id="report-1")
+    other = set_stable(Release("x" * 60, None), author, "a model without a run " + "m" * 60)
+    check = {"task_set": "fixed", "figure": "reward", "kind": "better", "tasks": 64, "passed": True}
+    figures = {"stable_mean": 0.4, "candidate_mean": 0.75, "limit": 0.0, "probability": 0.0004}
+    report = GateReport.model_validate(
+        {
+            "report_id": "report-1", "release": RELEASE, "stable": first.stable, "candidate": offered.candidate,
+            "outcome": "passed", "error_rate": 0.01, "checks": [check | figures], "sets": [],
+            "notes": [f"cost could not be checked {XSS[1]}"], "by": "learner", "created_unix_nano": at,
+        }
+    )  # fmt: skip
+    for record in (first, report, offered, other, pause(Release(other.release, other), author)):
+        log.write(RELEASES, record.release, record)
+    for number, arm in enumerate(["stable", "stable", "candidate"]):
+        told = {"name": RELEASE, "arm": arm, "model": f"{RUN}@{6 if arm == 'candidate' else 5}", "key": f"s{number}"}
+        attributes = {f"lightstream.release.{name}": value for name, value in told.items()}
+        span = proxy_span(number + 1, attributes=attributes).model_copy(
+            update={"rollout_id": None, "attempt_id": None, "start_unix_nano": at + 1, "end_unix_nano": at + SECOND}
+        )
+        log.span(span, span.trace_id)
 
 
 def _training(log: Log, start: int) -> None:

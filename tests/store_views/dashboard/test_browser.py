@@ -59,6 +59,7 @@ PAGES = {
     "resources": f"/resources?run={RUN}&id={RUN}-v6",
     "prompts": f"/resources?run={SEARCH}",
     "dropped": f"/losses?run={RUN}",
+    "releases": "/releases",
     "processes": "/processes",
     "sql": "/sql",
     "settings": "/settings",

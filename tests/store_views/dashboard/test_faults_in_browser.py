@@ -23,7 +23,7 @@ PAGES = (
     "/", f"/run?run={RUN}", f"/rollouts?run={RUN}", f"/rollout?run={RUN}&id={RUN}-s2-g0-1", f"/group?id={RUN}-s2-g0",
     f"/queue?run={RUN}", f"/training?run={RUN}&step=3", f"/resources?run={SEARCH}", f"/losses?run={LOST}",
     f"/tools?run={RUN}", f"/training?run={RUN}&step=12", f"/run?run={COLLAPSED}",
-    f"/group?run={RUN}&id={RUN}-s12-g0", "/processes", "/sql?query=curve", "/settings",
+    f"/group?run={RUN}&id={RUN}-s12-g0", "/processes", "/releases", "/sql?query=curve", "/settings",
     f"/run?run={FAILING}", "/rollout?id=nobody", "/rollout?id=fails",
 )  # fmt: skip
 FRAME = '  File "/home/somebody/a/very/long/path/' + "deep/" * 30 + 'agent.py", line 12, in step\n    await call()\n'

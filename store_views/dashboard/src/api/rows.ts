@@ -10,6 +10,11 @@ export interface Rows {
     reward: number | null;
     response_json: string | null;
   };
+  "answered-by": {
+    model_version: string | null;
+    calls: number | null;
+    span_id: string | null;
+  };
   blame: {
     rollout_id: string | null;
     span_id: string | null;
@@ -169,6 +174,25 @@ export interface Rows {
     count: number | null;
     reason: string | null;
   };
+  "gate-report": {
+    report_id: string | null;
+    stable: string | null;
+    candidate: string | null;
+    outcome: string | null;
+    notes: (string | null)[] | null;
+    by: string | null;
+    error_rate: number | null;
+    created_unix_nano: string | null;
+    task_set: string | null;
+    figure: string | null;
+    kind: string | null;
+    tasks: number | null;
+    stable_mean: number | null;
+    candidate_mean: number | null;
+    bound: number | null;
+    probability: number | null;
+    passed: boolean | null;
+  };
   group: {
     rollout_id: string | null;
     run_id: string | null;
@@ -199,6 +223,9 @@ export interface Rows {
     not_trained: number | null;
     reward_mean: number | null;
     reward_names: (string | null)[] | null;
+    scored_by: (string | null)[] | null;
+    gate_outcome: string | null;
+    report_id: string | null;
     window_left_out: Record<string, number | null> | null;
     checkpoint_url: string | null;
   };
@@ -230,6 +257,55 @@ export interface Rows {
     score: number | null;
     tasks: number | null;
     measurements: number | null;
+  };
+  "release-alarms": {
+    release: string | null;
+    alarm: string | null;
+    detail: string | null;
+    next_step: string | null;
+  };
+  "release-arms": {
+    arm: string | null;
+    calls: number | null;
+    keys: number | null;
+    fallbacks: number | null;
+    errors: number | null;
+    rewarded: number | null;
+    reward: number | null;
+    cost: number | null;
+    response_tokens: number | null;
+    seconds: number | null;
+    seconds_p95: number | null;
+  };
+  "release-history": {
+    revision: number | null;
+    action: string | null;
+    stable: string | null;
+    candidate: string | null;
+    share: number | null;
+    paused: boolean | null;
+    by: string | null;
+    reason: string | null;
+    report_id: string | null;
+    changed_unix_nano: string | null;
+  };
+  releases: {
+    release: string | null;
+    revision: number | null;
+    action: string | null;
+    stable: string | null;
+    candidate: string | null;
+    previous: string | null;
+    share: number | null;
+    key: string | null;
+    paused: boolean | null;
+    rules: number | null;
+    by: string | null;
+    reason: string | null;
+    report_id: string | null;
+    report_outcome: string | null;
+    offered_unix_nano: string | null;
+    changed_unix_nano: string | null;
   };
   resources: {
     resources_id: string | null;
@@ -357,6 +433,7 @@ export interface Rows {
     name: string | null;
     value: number | null;
     comment: string | null;
+    scored_by: string | null;
     key: string | null;
     compared_with: string | null;
     scored_span_id: string | null;

@@ -8,6 +8,7 @@ export interface ScoreRow {
   name: string;
   value: number | null;
   comment: string;
+  scored_by: string;
   key: string;
   compared_with: string | null;
   scored_span_id: string | null;
@@ -74,7 +75,7 @@ export interface Scored {
 }
 
 export function sendScore(score: Score): Promise<Scored> {
-  return postJson<Scored>("/v1/feedback", score);
+  return postJson<Scored>("/v1/feedback", { ...score, by: "page" });
 }
 
 /** Names one click: sent again after an error it is the same score. */

@@ -103,6 +103,7 @@ const COLUMNS: Column<ScoreRow>[] = [
     ),
   },
   { id: "went", header: "Went to", cell: wentTo },
+  { id: "by", header: "By", cell: (row) => row.scored_by || "–" },
   { id: "when", header: "Given", cell: (row) => <Ago nanos={row.scored_unix_nano} /> },
 ];
 

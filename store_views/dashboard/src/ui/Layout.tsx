@@ -27,6 +27,7 @@ const OF_A_RUN = [
 const NEED_A_RUN = ["/run", "/training", "/tools", "/resources"];
 
 const OF_ALL = [
+  ["/releases", "Releases"],
   ["/processes", "Processes"],
   ["/sql", "SQL"],
   ["/settings", "Settings"],
