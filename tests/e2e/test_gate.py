@@ -17,10 +17,10 @@ import pytest
 from lightstream.producers import rollout
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import StoppedError
+from lightstream.schemas.errors import SettingsError, StoppedError
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.stores import KafkaLightningStore
-from lightstream.trainers.evaluation import Gate, GatedSet
+from lightstream.trainers.evaluation import Gate, GatedSet, traffic_tasks
 from lightstream.up import Stack
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
 from tests.support.program import COMMAND, program
@@ -149,7 +149,7 @@ def test_a_sample_of_the_traffic_is_a_set_of_its_own(stack: Stack, asking: list[
         try:
             for task in range(TASKS):
                 for _ in range(2):
-                    begun = await store.start_rollout(task)
+                    begun = await store.start_rollout(task, metadata={"ok": "true" if task < 8 else "false"})
                     await store.update_attempt(begun.rollout_id, begun.attempt.attempt_id, status="succeeded")
         finally:
             await store.close()
@@ -161,6 +161,11 @@ def test_a_sample_of_the_traffic_is_a_set_of_its_own(stack: Stack, asking: list[
     without = [argument for argument in asking if argument != "--tasks" and not argument.endswith("tasks.json")]
     status, alone = judged(stack, without, "shop@3", "shop@5", "--traffic", "8")
     assert (status, [one["name"] for one in alone["sets"]]) == (3, ["traffic"])
+    _, consenting = judged(stack, without, "shop@3", "shop@4", "--traffic", "100", "--traffic-consent", "ok=true")
+    assert [one["tasks"] for one in consenting["sets"]] == [8]
+    assert traffic_tasks(stack.settings, consent=("ok", "false"), count=2) != []
+    with pytest.raises(SettingsError, match="there is no traffic"):
+        traffic_tasks(stack.settings, consent=("ok", "perhaps"))
 
 
 def test_a_gate_that_was_killed_goes_on(stack: Stack, upstream: ScriptedUpstream, asking: list[str]) -> None:

@@ -220,23 +220,31 @@ def _notes(decision: Decision, sets: Sequence[GateSet]) -> list[str]:
 
 
 def traffic_tasks(
-    settings: Settings, *, agent: str | None = None, count: int = 100, since_unix_nano: int = 0
+    settings: Settings,
+    *,
+    agent: str | None = None,
+    count: int = 100,
+    since_unix_nano: int = 0,
+    consent: tuple[str, str] | None = None,
 ) -> list[Any]:
     """A sample of the traffic's inputs, each once, by the order of a hash.
 
     Args:
         agent: only of rollouts with a call of this agent.
         since_unix_nano: only of rollouts that were begun then or later.
+        consent: name and text that the metadata of the rollouts must have; ``None``: any will do.
 
     Raises:
         SettingsError: there is no traffic with an input.
         ServiceUnavailableError: the view does not answer.
     """
+    key, value = consent or (None, None)
     params = {"agent": agent, "since_unix_nano": since_unix_nano, "limit": count}
+    params |= {"consent_key": key, "consent_value": value}
     rows = ViewClient(settings).query(":traffic-tasks", "now", params=params).dicts()
     if not rows:
         raise SettingsError(
             "there is no traffic with an input to sample.",
-            next_step="Traffic is rollouts without a run, begun by start_rollout(input=…).",
+            next_step="Traffic is rollouts without a run, begun by start_rollout(input=…). Do they have the consent?",
         )
     return [json.loads(row["input_json"]) for row in rows]
