@@ -53,7 +53,7 @@ FROM (
     ('too_old', 'it ended too long before the end of its window', 'Nothing, or raise --max-age.'),
     ('not_in_share', 'it is not in the share of traffic that is learned from', 'Nothing, or raise --share.'),
     ('repeated_input', 'an earlier rollout of the window had its input', 'Nothing, if it is meant so.'),
-    ('rejected', 'rejection sampling chose better rollouts of its window', 'Nothing.'),
+    ('rejected', 'rejection sampling chose better rollouts', 'Nothing.'),
     ('group_skipped', 'its group was left out of the step', 'See the metrics of the step in `training_steps`.'),
     ('step_discarded', 'the step that consumed it found nothing to train on, and was discarded',
         'See why the other rollouts of the step had no weight; new rollouts of the same tasks follow.'),

@@ -261,6 +261,25 @@ def test_a_lone_reward_has_no_weight() -> None:
     assert rows.excluded == {Exclusion.NOT_COMPARABLE: 1, Exclusion.NO_REWARD: 7}
 
 
+def test_best_of_n_is_the_cross_entropy_of_the_best_answers() -> None:
+    rewards = {"best": 1.0, "worse": 0.5, "as-good": 1.0, "unknown": None}
+    members = [
+        make_trajectory(name, reward=reward, triplets=[make_triplet([1], [10 * number + 2, 10 * number + 3])])
+        for number, (name, reward) in enumerate(rewards.items())
+    ]
+    rows = select_rows([Group("g", tuple(members))], scoring=Scoring(advantage="best_of_n"))
+    assert {key[0]: dict(why) for key, why in rows.not_trained.items() if why} == {
+        "worse": {"rejected": 1},
+        "unknown": {"no_reward": 1},
+    }
+    arrays = build_arrays(rows)
+    weights = token_weights(arrays, "token")
+    logprobs = {2: -0.5, 3: -1.5, 22: -0.25, 23: -2.0}
+    loss, gradient = loss_and_gradient(arrays, weights, logprobs, 10_000, "gpg")
+    assert loss == pytest.approx(4.25 / 4)
+    assert gradient == pytest.approx(dict.fromkeys(logprobs, -1 / 4))
+
+
 def test_call_rewards_do_not_split_a_rollout() -> None:
     """Rollout B's calls have rewards of their own; its group's mean is over rollouts: (7 * 0 + 1) / 8 = 0.125."""
     members = [

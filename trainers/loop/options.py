@@ -114,7 +114,8 @@ class LoopOptions:
     )
     refill_silent_groups: int = option(
         0,
-        "groups of a step that groups of other tasks may replace, because all their rewards are equal",
+        "groups of a step that groups of other tasks may replace, because all their rewards are equal (DAPO's "
+        "dynamic sampling)",
         least=0,
         rules=REFILL_RULES,
     )
@@ -126,7 +127,9 @@ class LoopOptions:
         " task (temperature 0, mode `test`), which does not train; an agent's `validation_rollout`, if it has"
         " one, makes it. `reinforce`: the reward itself. `reinforce_plus_plus`: the reward, whitened over the"
         " tokens of the step. `reinforce_plus_plus_baseline`: the same after subtracting the group's mean. "
-        "`gae`: PPO with a critic ([more](training.md#ppo-with-a-critic))",
+        "`best_of_n`: 1 for the best of the group; nothing is learned from the others "
+        "([more](training.md#fine-tuning-on-the-best-answers)). `gae`: PPO with a critic "
+        "([more](training.md#ppo-with-a-critic))",
     )
     advantage_per: AdvantagePer = option(
         "rollout",

@@ -343,6 +343,9 @@ def _advantages(rewards: dict[str, float | None], options: Options) -> dict[str,
             outcomes[name] = 0.0
         else:
             values = list(known.values())
+            if options.advantage == "best_of_n":
+                outcomes[name] = 1.0 if all(known[name] >= other for other in values) else "rejected"
+                continue
             mean = math.fsum(values) / len(values)
             advantage = known[name] - mean
             if options.advantage == "grpo":

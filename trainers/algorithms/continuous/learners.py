@@ -15,9 +15,6 @@ from ...rollouts.batch import Exclusion, rollout_score
 from ...rollouts.batch.scores import is_beyond, whitened
 from ...rollouts.groups import natural_order
 
-REJECTED = "rejected"
-"""Reason of a trajectory that rejection sampling did not choose."""
-
 Baseline: TypeAlias = Literal["task", "window"]
 TaskKey: TypeAlias = "Callable[[Trajectory], str]"
 """Names the task of a trajectory; those of one task are compared with each other, across windows."""
@@ -145,7 +142,9 @@ class RejectionSampling:
         else:
             chosen = [one for one in best if one[1] >= self.at_least]
         kept = {_key(trajectory) for trajectory, _ in chosen}
-        not_trained |= {_key(trajectory): REJECTED for trajectory, _ in scored if _key(trajectory) not in kept}
+        not_trained |= {
+            _key(trajectory): Exclusion.REJECTED for trajectory, _ in scored if _key(trajectory) not in kept
+        }
         data = tuple((trajectory, 1.0) for trajectory, _ in scored if _key(trajectory) in kept)
         return Lesson(data, "gpg", not_trained, (), {"learn/chosen": float(len(data))})
 

@@ -110,7 +110,7 @@ def _judged(
     advantages = group_advantages(scores, scoring, baseline)
     for score, is_no_number, advantage in zip(scores, beyond, advantages, strict=True):
         if advantage is not None:
-            judged.append(advantage)
+            judged.append(Exclusion.REJECTED if scoring.rejects and not advantage and any(advantages) else advantage)
         elif score is None and scoring.reward_missing != "fill":
             judged.append(Exclusion.NOT_FINITE if is_no_number else Exclusion.NO_REWARD)
         else:

@@ -27,6 +27,8 @@ class Exclusion(StrEnum):
     """Another rollout of the group has no reward, and ``reward_missing="fail_group"``."""
     NO_SIGNAL = "no_signal"
     """Its advantage is zero: it was as good as the mean of its group."""
+    REJECTED = "rejected"
+    """Rejection sampling chose better rollouts."""
     NO_LOGPROBS = "no_logprobs"
     """The model server did not say how likely the tokens were."""
     EMPTY = "empty"

@@ -26,6 +26,7 @@ Advantage: TypeAlias = Literal[
     "reinforce",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
+    "best_of_n",
     "gae",
 ]
 AdvantagePer: TypeAlias = Literal["rollout", "turn"]
@@ -52,8 +53,9 @@ class Scoring:
             ``reinforce`` (the
             reward itself: compared with nothing, so that a group of one has a weight too), ``reinforce_plus_plus`` and
             ``reinforce_plus_plus_baseline`` (the reward, or the reward minus the group's mean; then see
-            :func:`whitened`; arXiv:2501.03262), ``gae`` (the reward itself, of which an engine with a critic makes the
-            advantage of each token; arXiv:1506.02438).
+            :func:`whitened`; arXiv:2501.03262), ``best_of_n`` (1 for the best of the group, equally good ones included,
+            unless all are equal; nothing is learned from the others: rejection sampling, arXiv:2304.06767), ``gae``
+            (the reward itself, of which an engine with a critic makes the advantage of each token; arXiv:1506.02438).
         per: ``rollout``: each has one score and one advantage. ``turn``: each call has the reward that credit
             assignment gave it, compared with the calls of the same number in the group's other rollouts.
         reward_missing: what a rollout (or call) without a finite reward is: left out and not compared with
@@ -85,6 +87,8 @@ class Scoring:
             raise SettingsError(f"reward_fill is {self.reward_fill}; a finite number is needed.")
         if self.dimensions and self.whitens:
             raise SettingsError(f"dimensions of rewards are not whitened together; advantage is {self.advantage!r}.")
+        if self.dimensions and self.rejects:
+            raise SettingsError("dimensions of rewards have no best rollout; advantage is 'best_of_n'.")
         if self.dimensions and self.per == "turn":
             raise SettingsError('dimensions of rewards are compared per rollout; per is "turn".')
         for name, weight in self.dimensions.items():
@@ -95,6 +99,11 @@ class Scoring:
     def whitens(self) -> bool:
         """Whether advantages are whitened over the batch."""
         return self.advantage.startswith("reinforce_plus_plus")
+
+    @property
+    def rejects(self) -> bool:
+        """Whether the best of a group alone are learned from."""
+        return self.advantage == "best_of_n"
 
     @property
     def has_critic(self) -> bool:
@@ -169,6 +178,8 @@ def group_advantages(
         return list(scores)
     if known.min() == known.max():  # a mean of equal numbers may differ from them in its last bit
         return [None if score is None else 0.0 for score in scores]
+    if scoring.rejects:
+        return [None if score is None else float(score == known.max()) for score in scores]
     centred = known - known.mean()
     if scoring.advantage == "grpo":
         centred /= known.std(ddof=1) + STD_EPSILON
