@@ -170,3 +170,7 @@ class AccessRefusedError(ServiceUnavailableError):
 
 class TrainingError(LightstreamError):
     """A training step could not be made. The log and the latest checkpoint still agree."""
+
+
+class StoppedError(LightstreamError):
+    """Work was asked to stop, and did; asked for again, it goes on where it was."""

@@ -17,6 +17,7 @@ from lightstream.schemas.errors import SettingsError
 
 from .agent_commands import AgentName, Command, Env, EnvOption, RewardOf, Verifier
 from .formats import Format
+from .learn import consent_of
 from .load import needs
 from .user import by_command_line
 
@@ -45,6 +46,9 @@ def gate(
     reward: RewardOf = "program",
     traffic: Annotated[int, typer.Option(min=0, help="Inputs of the traffic to add, each once.")] = 0,
     traffic_agent: Annotated[str | None, typer.Option(help="Take only traffic with a call of this agent.")] = None,
+    traffic_consent: Annotated[
+        str | None, typer.Option(help="Take only traffic whose metadata have KEY=VALUE, such as consent=true.")
+    ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Answers for each task and model.")] = 1,
     sampling: Annotated[str, typer.Option(help="Sampling parameters of the calls, as a JSON object.")] = "{}",
     margin: Annotated[float, typer.Option(help="Loss of mean reward that is acceptable on a set.")] = 0.02,
@@ -81,9 +85,9 @@ def gate(
     if chosen.tasks:
         sets[FIXED] = GatedSet(chosen.agent, chosen.tasks, chosen.metadata, chosen.identity)
     if traffic:
-        sets[TRAFFIC] = GatedSet(
-            chosen.agent, traffic_tasks(settings, agent=traffic_agent, count=traffic), identity=chosen.identity
-        )
+        asked = None if traffic_consent is None else consent_of(traffic_consent)
+        sample = traffic_tasks(settings, agent=traffic_agent, count=traffic, consent=asked)
+        sets[TRAFFIC] = GatedSet(chosen.agent, sample, identity=chosen.identity)
     made = Gate(
         settings,
         sets,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,12 @@ def seconds_of(name: str, text: str) -> float:
         return float(text[:-1]) * unit if unit else float(text)
     except ValueError as error:
         raise SettingsError(f"{name} is {text!r}.", next_step="Give 90s, 15m, 1h or 2d.") from error
+
+
+def consent_of(text: str) -> tuple[str, str]:
+    """Name and text of ``KEY=VALUE``; of ``KEY`` alone the text is ``true``."""
+    key, _, value = text.partition("=")
+    return key, value or "true"
 
 
 def learn(
@@ -99,8 +106,7 @@ def learn(
     if take is not None:
         rules.append(Rule.read(take, takes=True))
     if consent is not None:
-        key, _, value = consent.partition("=")
-        rules.append(built_in.consent(key, value or "true"))
+        rules.append(built_in.consent(*consent_of(consent)))
     if min_reward is not None:
         rules.append(built_in.quality(min_reward))
     if max_age is not None:
@@ -122,7 +128,7 @@ def learn(
         min_interval_s=seconds_of("--min-interval", min_interval),
         tokens_max=budget,
         release=release,
-        gate=_gate(settings, release, gate_agent, gate_tasks, gate_traffic, no_gate=no_gate, agent_name=agent),
+        gate=_gate(settings, release, gate_agent, gate_tasks, gate_traffic, consent, no_gate=no_gate, agent_name=agent),
         candidate_share=candidate_share,
         settings=settings,
         **_given(options or []),
@@ -203,6 +209,7 @@ def _gate(
     agent: str | None,
     tasks: Path | None,
     traffic: int,
+    consent: str | None,
     *,
     no_gate: bool,
     agent_name: str | None,
@@ -230,17 +237,24 @@ def _gate(
     loaded = load_agent(agent)
     fixed = {} if tasks is None else {FIXED: GatedSet(loaded, read_tasks(tasks), identity=code_of(agent))}
 
-    def judge(release: str, stable: str, candidate: str) -> GateReport:
+    def judge(release: str, stable: str, candidate: str, *, stop: Callable[[], bool]) -> GateReport:
         sample = (
             {
                 TRAFFIC: GatedSet(
-                    loaded, traffic_tasks(settings, agent=agent_name, count=traffic), identity=code_of(agent)
+                    loaded,
+                    traffic_tasks(
+                        settings,
+                        agent=agent_name,
+                        count=traffic,
+                        consent=None if consent is None else consent_of(consent),
+                    ),
+                    identity=code_of(agent),
                 )
             }
             if traffic
             else {}
         )
-        return Judge(settings, fixed | sample, by="learner")(release, stable, candidate)
+        return Judge(settings, fixed | sample, by="learner")(release, stable, candidate, stop=stop)
 
     return judge
 

@@ -20,6 +20,7 @@ from examples.watch import show_checks, take_account
 from lightstream.producers import LLM, AttemptedRollout, rollout
 from lightstream.runtime.releases import ReleaseLog
 from lightstream.runtime.services import discover
+from lightstream.schemas.errors import StoreError
 from lightstream.schemas.records import ReleaseAction, ReleaseRule
 from lightstream.schemas.releases import offer, promote, set_stable
 from lightstream.trainers import Continuous, KafkaLightningStore, Rule, Settings, ViewClient
@@ -185,8 +186,11 @@ async def _serve(
                 and state.report_id is not None
                 and _served(view, state.candidate) >= TRIAL_CALLS
             ):
-                log.change(RELEASE, ("operator", "served well"), promote)
-                period.event = f"{state.candidate} promoted"
+                try:
+                    log.change(RELEASE, ("operator", "served well"), promote)
+                    period.event = f"{state.candidate} promoted"
+                except StoreError:  # the rule was quicker
+                    period.event = f"{state.candidate} rolled back"
             console.print(
                 f"period {number + 1}: wishes {phase + 1}, {reward:.2f} right by {period.stable}"
                 f"{f' and {period.candidate}' if period.candidate else ''}"

@@ -10,6 +10,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from lightstream.runtime.clock import Clock
+from lightstream.runtime.deletions import Deletions
 from lightstream.runtime.kafka import logged_unix_nano, writer_in
 from lightstream.runtime.large_records import whole_trajectory
 from lightstream.runtime.settings import Settings
@@ -21,7 +22,6 @@ from lightstream.schemas.topics import DEAD_LETTERS, Topic
 from ..tables import tables_of
 from ..tables.kept import UNREAD_RECORDS
 from .arrow_rows import LoggedRecord, arrow_table
-from .deletions import Deletions
 from .positions import Place
 
 REPORTED_BY = "view"

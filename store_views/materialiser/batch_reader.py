@@ -9,6 +9,7 @@ from threading import Event
 from confluent_kafka import OFFSET_BEGINNING
 
 from lightstream.runtime.clock import Clock
+from lightstream.runtime.deletions import Deletions
 from lightstream.runtime.kafka import TailBatch, TopicTail
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
@@ -16,7 +17,6 @@ from lightstream.schemas.errors import LightstreamError
 from lightstream.schemas.topics import TOPICS
 
 from .batch import Batch, BatchBuilder
-from .deletions import Deletions
 from .positions import Place
 
 GROUP_ID = "lightstream-view"

@@ -1,7 +1,6 @@
-"""Leaves out the data of deleted runs: new records, and present rows.
+"""Deletes the rows of deleted runs (:mod:`lightstream.runtime.deletions`).
 
-A deletion names the end of every partition when it was made. A record of the run below that counts no longer; one after
-it is of a new run of the same name. Topics are read in no order, so the rows go once all up to these ends was read.
+Topics are read in no order, so the rows go once all up to the ends that a deletion names was read.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import duckdb
 
-from lightstream.schemas.records import Record, ResourcesRecord, RunDeleted, TrainingStep, Trajectory
-from lightstream.schemas.topics import SPANS, Topic
+from lightstream.schemas.records import RunDeleted
 
 from ..tables import tables_of
 from ..tables.kept import DELETIONS_PENDING, ROLLOUTS_DELETED, UNREAD_RECORDS
@@ -31,33 +29,6 @@ _PENDING = f"""
 SELECT log_offset, run_id, positions FROM {_DELETIONS.name}
 WHERE log_offset IN (SELECT log_offset FROM {DELETIONS_PENDING.name}) ORDER BY log_offset
 """  # noqa: S608  # our names
-
-
-class Deletions:
-    """The deletions that are known. For the thread that reads records."""
-
-    def __init__(self) -> None:
-        self._positions: dict[str, dict[Place, int]] = {}
-
-    def note(self, record: RunDeleted) -> None:
-        """Take up a deletion; a later one of a run is for all that an earlier one was for."""
-        self._positions[record.run_id] = {(at.topic, at.partition): at.offset for at in record.positions}
-
-    def covers(self, record: Record, topic: Topic, partition: int, offset: int) -> bool:
-        """Whether a record goes in no table, since its run was deleted.
-
-        Rows of other record types are needed to find the rollouts of the run, and deleted later.
-        """
-        if not isinstance(record, Trajectory | TrainingStep | ResourcesRecord):
-            return False
-        positions = self._positions.get(record.run_id)
-        if positions is None:
-            return False
-        if offset < positions.get((topic.name, partition), 0):
-            return True
-        # It was assembled after the deletion, of spans that came before.
-        source = record.source if isinstance(record, Trajectory) else None
-        return source is not None and source.last_offset < positions.get((SPANS.name, source.partition), 0)
 
 
 def delete_what_is_due(connection: duckdb.DuckDBPyConnection, reached: Mapping[Place, int]) -> int:

@@ -20,22 +20,22 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import duckdb
 
 from lightstream.runtime.clock import Clock, SystemClock
+from lightstream.runtime.deletions import Deletions
 from lightstream.runtime.disk import DiskRoom
-from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, PartitionReader, decoded, unread_reason
+from lightstream.runtime.kafka import KafkaContact, KafkaPublisher, unread_reason
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.distribution import installed_version
-from lightstream.schemas.errors import DecodeError, PublishError, RecordRefusedError
-from lightstream.schemas.records import DeadLetter, RunDeleted
-from lightstream.schemas.topics import DEAD_LETTERS, DELETIONS
+from lightstream.schemas.errors import PublishError, RecordRefusedError
+from lightstream.schemas.records import DeadLetter
+from lightstream.schemas.topics import DEAD_LETTERS
 
 from ..prices import prices_path
 from ..tables.kept import UNREAD_RECORDS
@@ -44,7 +44,6 @@ from .batch_reader import GROUP_ID, BatchReader
 from .catch_up import CatchUp, Progress
 from .cluster import end_offsets, topic_ids
 from .database import ViewDatabase, tables_fingerprint
-from .deletions import Deletions
 from .metrics import ROWS, TRANSACTION_PROCESSOR_SECONDS, TRANSACTION_SECONDS
 from .positions import Place, Positions
 from .prices_table import PricesTable
@@ -184,11 +183,7 @@ class Materialiser:
     def _read_deletions(self) -> Deletions:
         """All deletions of runs in the log, so that what they cover is not even read from its file."""
         deletions = Deletions()
-        for message in PartitionReader(self._settings, DELETIONS, 0, group_id=GROUP_ID).records():
-            with suppress(DecodeError):  # it becomes a dead letter, or is kept, where it is read for its row
-                record = decoded(self._codec, message) if message.value() is not None else None
-                if isinstance(record, RunDeleted):
-                    deletions.note(record)
+        deletions.read(self._settings, self._codec, group_id=GROUP_ID)
         return deletions
 
     def _read_kept(self, deletions: Deletions) -> None:

@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
+from lightstream.producers import rollout
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import SettingsError, StoppedError
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.stores import KafkaLightningStore
+from lightstream.trainers.evaluation import Gate, GatedSet, traffic_tasks
 from lightstream.up import Stack
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
 from tests.support.program import COMMAND, program
@@ -146,7 +149,7 @@ def test_a_sample_of_the_traffic_is_a_set_of_its_own(stack: Stack, asking: list[
         try:
             for task in range(TASKS):
                 for _ in range(2):
-                    begun = await store.start_rollout(task)
+                    begun = await store.start_rollout(task, metadata={"ok": "true" if task < 8 else "false"})
                     await store.update_attempt(begun.rollout_id, begun.attempt.attempt_id, status="succeeded")
         finally:
             await store.close()
@@ -158,6 +161,11 @@ def test_a_sample_of_the_traffic_is_a_set_of_its_own(stack: Stack, asking: list[
     without = [argument for argument in asking if argument != "--tasks" and not argument.endswith("tasks.json")]
     status, alone = judged(stack, without, "shop@3", "shop@5", "--traffic", "8")
     assert (status, [one["name"] for one in alone["sets"]]) == (3, ["traffic"])
+    _, consenting = judged(stack, without, "shop@3", "shop@4", "--traffic", "100", "--traffic-consent", "ok=true")
+    assert [one["tasks"] for one in consenting["sets"]] == [8]
+    assert traffic_tasks(stack.settings, consent=("ok", "false"), count=2) != []
+    with pytest.raises(SettingsError, match="there is no traffic"):
+        traffic_tasks(stack.settings, consent=("ok", "perhaps"))
 
 
 def test_a_gate_that_was_killed_goes_on(stack: Stack, upstream: ScriptedUpstream, asking: list[str]) -> None:
@@ -180,3 +188,28 @@ def test_a_gate_that_was_killed_goes_on(stack: Stack, upstream: ScriptedUpstream
     assert (status, report["outcome"]) == (0, "passed")
     reports = ViewClient(stack.settings).query("SELECT count(*) FROM gate_reports_raw", "now").rows
     assert reports == [[1]]
+
+
+def test_a_gate_that_is_stopped_runs_no_further_rollouts_and_goes_on_later(stack: Stack) -> None:
+    asked: list[int] = []
+    stopping, told = threading.Event(), threading.Event()
+
+    def stop() -> bool:
+        if stopping.is_set():
+            told.set()
+        return stopping.is_set()
+
+    @rollout
+    def agent(task: int) -> float:
+        asked.append(task)
+        if len(asked) == 3:
+            stopping.set()
+            told.wait()
+        return 0.5
+
+    gate = Gate(stack.settings, {"fixed": GatedSet(agent, list(range(TASKS)))}, concurrency=1)
+    with pytest.raises(StoppedError, match="was stopped"):
+        gate("shop-agent", "shop@3", "shop@4", stop=stop)
+    assert len(asked) == 3
+    assert gate("shop-agent", "shop@3", "shop@4").outcome == "failed", "it shows no gain"
+    assert sorted(asked) == sorted([*range(TASKS), *range(TASKS)])

@@ -27,7 +27,7 @@ from tests.stream_processors.worker.harness import WorkerProcess
 from tests.trainers.support.traffic import RUN, publish, traffic
 from tests.trainers.test_consumer import committed
 
-USERS = {"a": "u1", "b": "u1", "c": "u2", "d": "u3", "e": "u2"}
+USERS = {"a": "u1", "b": "u1", "c": "u2", "d": "u3", "e": "u2", "f": "u4"}
 
 
 async def _serve(settings: Settings) -> None:
@@ -60,6 +60,13 @@ def taught(settings: Settings, rollout: str) -> list[dict[str, Any]]:
     return list(json.loads(answer.stdout))
 
 
+async def _withdraw(settings: Settings, name: str) -> None:
+    store = KafkaLightningStore(settings)
+    await store.start()
+    await store.update_rollout(name, metadata={"user": USERS[name], "consent": "false"})
+    await store.close()
+
+
 async def _learn(continuous: Continuous) -> None:
     async with aclosing(continuous.steps(1)) as steps:
         async for _ in steps:
@@ -76,12 +83,13 @@ def test_traffic_becomes_a_version_whose_lineage_is_known(settings: Settings, tm
         view.feedback([{"rollout_id": n, "score": float(n != "b"), "name": "thumb", "by": "page"} for n in "abcd"])
         found = made.wait_for(*((name, 1) for name in "abcd"))
         assert found["a", 1].revised_unix_nano >= found["a", 1].closed_unix_nano > 0
+        asyncio.run(_withdraw(settings, "f"))
         publish(settings, [traffic("end", time.time() + 5000, reward=None)])
         complaint = Rule("complaints", "SELECT rollout_id, 'complaint' AS reason FROM rollouts WHERE rollout_id = 'c'")
         continuous = Continuous(
             make_tiny_model(tmp_path / "model"),
             run_id=RUN,
-            count=5,
+            count=6,
             lateness=1000.0,
             clock_ahead=1e6,
             rules=[rules.consent(), complaint, rules.share(1), rules.age(1e6), rules.one_per_input()],
@@ -92,27 +100,34 @@ def test_traffic_becomes_a_version_whose_lineage_is_known(settings: Settings, tm
             progress=False,
         )
         (closed,) = (planned for planned in continuous.dry_run() if planned.is_closed)
-        reasons = {"c": "complaint", "d": "no_consent", "e": "no_reward"}
+        reasons = {"c": "complaint", "d": "no_consent", "e": "no_reward", "f": "no_consent"}
         assert {key[0]: why for key, why in closed.left_out.items()} == reasons
         asyncio.run(_learn(continuous))
         (step,) = committed(settings, 1)
-        assert {c.rollout_id: c.triplet_count for c in step.consumed} == {"a": 1, "b": 1, "c": 0, "d": 0, "e": 0}
+        assert {c.rollout_id: c.triplet_count for c in step.consumed} == {
+            "a": 1,
+            "b": 1,
+            "c": 0,
+            "d": 0,
+            "e": 0,
+            "f": 0,
+        }
         assert {c.rollout_id: [*c.not_trained] for c in step.consumed if c.not_trained} == {
             name: [why] for name, why in reasons.items()
         }
         assert step.window is not None
-        assert step.window.left_out == {"complaint": 1, "no_consent": 1}
+        assert step.window.left_out == {"complaint": 1, "no_consent": 2}
 
         told = view.query("SELECT rollout_id, reason_code FROM why_not_trained ORDER BY ALL", "now").rows
         assert [row for row in told if row[0] in reasons] == [[name, why] for name, why in reasons.items()]
         seen = view.query(":versions-that-saw", params={"key": "user", "value": "u1"}).dicts()
         assert [(row["run_id"], row["version"], row["rollouts"]) for row in seen] == [(RUN, 1, 2)]
-        for user in ("u2", "u3"):
+        for user in ("u2", "u3", "u4"):
             assert not view.query(":versions-that-saw", params={"key": "user", "value": user}).rows
         answer = CliRunner().invoke(app, ["lineage", f"{RUN}@1", "--format", "json"], env=settings.to_environment())
         assert answer.exit_code == 0, answer.output
         (row,) = json.loads(answer.stdout)
-        assert (row["version"], row["trained"], row["not_trained"], row["reward_names"]) == (1, 2, 3, ["thumb"])
+        assert (row["version"], row["trained"], row["not_trained"], row["reward_names"]) == (1, 2, 4, ["thumb"])
         assert (row["reward_mean"], row["scored_by"], row["gate_outcome"]) == (0.5, ["page"], None)
         later = proxy_span(1, rollout_id="later", response_model=f"{RUN}@1")
         with closing(KafkaPublisher(settings)) as publisher:

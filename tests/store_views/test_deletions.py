@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lightstream.runtime.deletions import Deletions
 from lightstream.schemas.errors import NotFoundError
 from lightstream.schemas.examples import example_of
 from lightstream.schemas.records import (
@@ -31,7 +32,6 @@ from lightstream.schemas.records import (
 )
 from lightstream.schemas.topics import RESOURCES, SPANS, TRAJECTORIES
 from lightstream.store_views.explain import explain
-from lightstream.store_views.materialiser.deletions import Deletions
 from lightstream.store_views.tables import KEPT_TABLES, RAW_TABLES
 from lightstream.store_views.views import VIEWS
 from tests.store_views.log_file import LogFile, open_log_file
@@ -155,5 +155,7 @@ def test_records_of_a_deleted_run_are_known_before_their_files_are_read() -> Non
     assert covered(10, 99), "assembled late, of spans from before"
     assert not covered(9, 200, partition=0)
     assert not covered(9, 99, run="run-1")
+    unknown = example_of(Trajectory).model_copy(update={"run_id": "run", "source": SourceRange()})
+    assert not deletions.covers(unknown, TRAJECTORIES, 1, 10), "its spans are not known"
     resources = example_of(ResourcesRecord).model_copy(update={"run_id": "run"})
     assert [deletions.covers(resources, RESOURCES, 1, offset) for offset in (4, 5)] == [True, False]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lightstream.cli.delete_run import delete_run
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, TrainingError
 from lightstream.schemas.records import StepOutcome, TaskRewards, TrainingStep, Trajectory
@@ -18,6 +19,7 @@ from lightstream.trainers.algorithms.continuous.continuous import PlannedWindow
 from tests.support.checkpoints import checkpoint_in
 
 from .support.traffic import RUN, publish, simulated, traffic
+from .support.trajectories import make_triplet
 from .test_consumer import committed
 
 
@@ -113,6 +115,49 @@ async def test_versions_are_published_no_more_often_than_asked(settings: Setting
     steps = committed(settings, 4)
     assert [step.resources_id for step in steps] == [f"{RUN}-v1", None, f"{RUN}-v2", None]
     assert len({weights(settings, step) for step in steps}) == 4, "it learns between them too"
+
+
+async def test_a_run_that_is_deleted_is_in_no_window_after_it(settings: Settings, model: Path) -> None:
+    of_run = [t.model_copy(update={"run_id": "live"}) for t in simulated(30)]
+    publish(settings, of_run)
+    first = await learned(learner(settings, model, traffic="live"), 1)
+    assert first[0].window.members
+    delete_run(settings, "live")
+    assert list(learner(settings, model, traffic="live").dry_run()) == []
+    again = [
+        traffic(f"n{number}", 1000 + number, reward=1.0).model_copy(update={"run_id": "live"}) for number in (1, 2)
+    ]
+    end = traffic("end", 2000, reward=None).model_copy(update={"run_id": "live"})
+    publish(settings, [*again, end])
+    (second,) = await learned(learner(settings, model, traffic="live"), 2)
+    assert [t.rollout_id for t in second.window.members] == ["n1", "n2"], "of a new run of the same name"
+    assert [[c.rollout_id for c in step.consumed] for step in committed(settings, 2)][1] == ["n1", "n2"]
+
+
+async def test_a_trajectory_that_another_sampler_made_is_left_out_with_a_reason(
+    settings: Settings, model: Path
+) -> None:
+    def of_another_sampler(made: Trajectory, version: int) -> Trajectory:
+        call = make_triplet([5, 6], [7, 8], [-40.0, -40.0], reward=1.0, policy_version=version)
+        named = call.model_copy(update={"agent_name": "support", "resources_id": f"{RUN}-v{version}"})
+        return made.model_copy(update={"triplets": [named]})
+
+    first = [traffic(f"a{number}", number, reward=number % 2) for number in range(4)]
+    publish(settings, [*first, of_another_sampler(traffic("bad", 20, reward=1.0), 0)])
+    apart = [of_another_sampler(traffic(name, 110, reward=len(name) % 2), 1) for name in ("worse", "poor")]
+    publish(settings, apart)
+    publish(settings, [traffic(f"b{number}", 210 + number, reward=number % 2) for number in range(4)])
+    publish(settings, [traffic("end", 400, reward=None)])
+    await learned(learner(settings, model, logprob_gap_max=20.0), 3)
+    steps = committed(settings, 3)
+    gap = [{name: [*why] for name, why in reasons(step).items()} for step in steps]
+    assert gap == [{"bad": ["logprob_gap"]}, {"poor": ["logprob_gap"], "worse": ["logprob_gap"]}, {}]
+    assert [step.window.left_out for step in steps if step.window] == [{"logprob_gap": 1}, {"logprob_gap": 2}, {}]
+    assert [step.resources_id for step in steps] == [f"{RUN}-v1", None, f"{RUN}-v2"]
+    assert {c.rollout_id: bool(c.triplet_count) for c in steps[0].consumed if c.rollout_id == "bad"} == {"bad": False}
+    assert all(
+        c.triplet_count for step in steps for c in step.consumed if c.rollout_id[0] in "ab" and c.rollout_id != "bad"
+    )
 
 
 async def test_a_budget_of_tokens_ends_it(settings: Settings, model: Path) -> None:

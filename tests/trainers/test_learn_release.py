@@ -12,7 +12,7 @@ import pytest
 
 from lightstream.runtime.releases import ReleaseLog
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.errors import SettingsError, StoppedError
 from lightstream.schemas.records import GateOutcome, GateReport, ReleaseChanged
 from lightstream.schemas.releases import Author, Release, pause, promote, resume, roll_back, set_stable
 from lightstream.trainers import make_tiny_model
@@ -48,7 +48,7 @@ class ScriptedGate:
         self._outcomes = list(outcomes)
         self.asked: list[tuple[str, str]] = []
 
-    def __call__(self, release: str, stable: str, candidate: str) -> GateReport:
+    def __call__(self, release: str, stable: str, candidate: str, *, stop: Callable[[], bool]) -> GateReport:
         assert release == SHOP
         self.asked.append((stable, candidate))
         outcome = self._outcomes.pop(0)
@@ -108,6 +108,25 @@ async def test_a_pause_stops_learning_until_it_ends(settings: Settings, model: P
         assert [planned.window.number async for planned in steps] == [0]
     assert looks >= 3
     committed(settings, 1)
+
+
+async def test_a_gate_that_waits_is_stopped_and_asked_again(settings: Settings, model: Path) -> None:
+    publish(settings, simulated(40))
+    waits = False
+
+    class Waits(ScriptedGate):
+        def __call__(self, release: str, stable: str, candidate: str, *, stop: Callable[[], bool]) -> GateReport:
+            nonlocal waits
+            waits = True
+            assert stop()
+            raise StoppedError("the gate was stopped.")
+
+    async with aclosing(releasing(settings, model, Waits()).steps(2, lambda: waits)) as steps:
+        assert len([planned async for planned in steps]) == 1
+    committed(settings, 1)
+    gate = ScriptedGate(GateOutcome.PASSED)
+    await learned(releasing(settings, model, gate), 1)
+    assert gate.asked == [(f"{RUN}@0", f"{RUN}@1")]
 
 
 async def test_weights_that_a_release_serves_are_never_deleted(settings: Settings, model: Path) -> None:

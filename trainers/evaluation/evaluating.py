@@ -14,7 +14,7 @@ from lightstream.producers import LitAgent, Runner
 from lightstream.producers.runner import Hook
 from lightstream.runtime.http.attempt_keys import attempt_key, attempt_secret
 from lightstream.runtime.services import discover
-from lightstream.schemas.errors import ServiceUnavailableError, SettingsError
+from lightstream.schemas.errors import ServiceUnavailableError, SettingsError, StoppedError
 from lightstream.schemas.types import (
     AttemptedRollout,
     EnqueueRolloutRequest,
@@ -37,6 +37,7 @@ LOST_ATTEMPTS_MAX = 5
 DIGEST_CHARACTERS = 12
 ASSEMBLED_TIMEOUT_S = 60.0
 LOOK_S = 0.5
+"""Between two looks for trajectories, and at whether to stop."""
 
 
 class OfModel(LitAgent[Any]):
@@ -148,13 +149,16 @@ class Evaluation:
         *,
         concurrency: int = 16,
         on_ended: Callable[[int], None] = lambda ended: None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Run the rollouts that have not ended yet. Cancelled, it ends the attempts that are under way first.
+        """Run the rollouts that have not ended yet. Cancelled or stopped, it ends the attempts under way first.
 
         Args:
             on_ended: called with the number of rollouts that have newly ended; first with those of earlier runs.
+            stop: asked each 0.5 s.
 
         Raises:
+            StoppedError: ``stop`` said so.
             ServiceUnavailableError: Kafka or the proxy does not answer.
         """
         from lightstream.store_views.stores import KafkaLightningStore
@@ -178,7 +182,9 @@ class Evaluation:
             running = asyncio.create_task(runner.run())
             waiting = asyncio.create_task(store.wait_for_rollouts(rollout_ids=ids))
             try:
-                await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+                while not (running.done() or waiting.done()):
+                    check_not_stopped(stop)
+                    await asyncio.wait([running, waiting], timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 waiting.cancel()
                 runner.stop()
@@ -186,10 +192,11 @@ class Evaluation:
         finally:
             await store.close()
 
-    def results(self, settings: Settings) -> dict[str, list[Sample]]:
+    def results(self, settings: Settings, stop: Callable[[], bool] = lambda: False) -> dict[str, list[Sample]]:
         """Each model's samples, once the worker has assembled all trajectories. Blocks.
 
         Raises:
+            StoppedError: ``stop`` said so while it waited.
             ServiceUnavailableError: the view does not answer, or the worker does not assemble.
         """
         view = ViewClient(settings)
@@ -201,6 +208,7 @@ class Evaluation:
             missing = sum(not row["is_assembled"] for row in rows) + len(ids) - len(rows)
             if not missing:
                 break
+            check_not_stopped(stop)
             if time.monotonic() > deadline:
                 raise ServiceUnavailableError(
                     f"{missing} of {len(ids)} rollouts are not assembled yet.",
@@ -211,6 +219,12 @@ class Evaluation:
         for row in rows:
             found[row["model"]].append(_sample(row))
         return found
+
+
+def check_not_stopped(stop: Callable[[], bool]) -> None:
+    """Raise :class:`StoppedError` if ``stop`` says so."""
+    if stop():
+        raise StoppedError("the evaluation was stopped.", next_step="Ask again: nothing is run twice.")
 
 
 def _sample(row: Mapping[str, Any]) -> Sample:

@@ -80,10 +80,16 @@ class Gate:
     by: str = ""
     answer: Answer | None = None
 
-    def __call__(self, release: str, stable: str, candidate: str) -> GateReport:
+    def __call__(
+        self, release: str, stable: str, candidate: str, *, stop: Callable[[], bool] = lambda: False
+    ) -> GateReport:
         """Judge a candidate.
 
+        Args:
+            stop: asked while it waits, unless ``answer`` runs the rollouts.
+
         Raises:
+            StoppedError: ``stop`` said so. Nothing is decided; asking again goes on.
             SettingsError: stable and candidate are the same model, or one is a release; a set has no tasks, or there
                 is none that must show the gain. Nothing was run.
             PublishError: Kafka has not acknowledged the report.
@@ -120,8 +126,8 @@ class Gate:
             for name, one in self.sets.items()
         }
         for name, evaluation in evaluations.items():
-            self._run(evaluation, self.sets[name].agent)
-        found_of = {name: evaluation.results(self.settings) for name, evaluation in evaluations.items()}
+            self._run(evaluation, self.sets[name].agent, stop)
+        found_of = {name: evaluation.results(self.settings, stop) for name, evaluation in evaluations.items()}
         decision = decide(
             {name: (found[stable], found[candidate]) for name, found in found_of.items()},
             self.bar,
@@ -167,11 +173,11 @@ class Gate:
         text = json.dumps(asked, sort_keys=True)
         return f"{release}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:DIGEST_CHARACTERS]}"
 
-    def _run(self, evaluation: Evaluation, agent: LitAgent[Any]) -> None:
+    def _run(self, evaluation: Evaluation, agent: LitAgent[Any], stop: Callable[[], bool]) -> None:
         if self.answer is not None:
             self.answer(evaluation, agent)
         else:
-            asyncio.run(evaluation.run(self.settings, agent, concurrency=self.concurrency))
+            asyncio.run(evaluation.run(self.settings, agent, concurrency=self.concurrency, stop=stop))
 
     def _report(self, view: ViewClient, report_id: str) -> GateReport | None:
         rows = view.query(_REPORT, "now", params={"report": report_id}).dicts()
@@ -214,23 +220,31 @@ def _notes(decision: Decision, sets: Sequence[GateSet]) -> list[str]:
 
 
 def traffic_tasks(
-    settings: Settings, *, agent: str | None = None, count: int = 100, since_unix_nano: int = 0
+    settings: Settings,
+    *,
+    agent: str | None = None,
+    count: int = 100,
+    since_unix_nano: int = 0,
+    consent: tuple[str, str] | None = None,
 ) -> list[Any]:
     """A sample of the traffic's inputs, each once, by the order of a hash.
 
     Args:
         agent: only of rollouts with a call of this agent.
         since_unix_nano: only of rollouts that were begun then or later.
+        consent: name and text that the metadata of the rollouts must have; ``None``: any will do.
 
     Raises:
         SettingsError: there is no traffic with an input.
         ServiceUnavailableError: the view does not answer.
     """
+    key, value = consent or (None, None)
     params = {"agent": agent, "since_unix_nano": since_unix_nano, "limit": count}
+    params |= {"consent_key": key, "consent_value": value}
     rows = ViewClient(settings).query(":traffic-tasks", "now", params=params).dicts()
     if not rows:
         raise SettingsError(
             "there is no traffic with an input to sample.",
-            next_step="Traffic is rollouts without a run, begun by start_rollout(input=…).",
+            next_step="Traffic is rollouts without a run, begun by start_rollout(input=…). Do they have the consent?",
         )
     return [json.loads(row["input_json"]) for row in rows]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from lightstream.schemas.records import LearningWindow, TaskRewards, TrainingStep
 
 CONSUMED_REMEMBERED = 100_000
-"""Trajectories, at least, of which is known that a window had them; those of the last two windows always are."""
+"""Trajectories, at least, of which is known that a window had them; those of the last two windows always are, and those
+of all windows that closed behind a record that an open window still needs."""
 
 TASKS_REMEMBERED = 100_000
 """Tasks whose mean reward is known; the ones that came last."""
@@ -16,6 +17,21 @@ TASKS_REMEMBERED = 100_000
 def key_of(rollout_id: str, attempt_id: str) -> str:
     """Name of a trajectory: a window has it once, whichever its revision."""
     return f"{rollout_id} {attempt_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedWindow:
+    """The close of a window.
+
+    Attributes:
+        offsets: partition -> the first offset that came after it.
+        watermark_unix_nano: greatest event time at the close.
+        consumed: how many trajectories its step consumed.
+    """
+
+    offsets: dict[int, int]
+    watermark_unix_nano: int
+    consumed: int
 
 
 @dataclass(slots=True)
@@ -29,6 +45,7 @@ class WindowsPast:
         published_end_unix_nano: end of the window that published a version last; ``None``: none has.
         tokens: tokens trained on so far.
         windows: how many there were.
+        closed: the last closes in their order: all behind a record that an open window needs, and one before them.
     """
 
     last: LearningWindow | None = None
@@ -37,6 +54,14 @@ class WindowsPast:
     published_end_unix_nano: int | None = None
     tokens: float = 0.0
     windows: int = 0
+    closed: list[ClosedWindow] = field(default_factory=list[ClosedWindow])
+
+    def watermark_at(self, partition: int, offset: int) -> int | None:
+        """Greatest event time at the last close before a record that an open window may need; ``None`` without any."""
+        for close in reversed(self.closed):
+            if close.offsets.get(partition, 0) <= offset:
+                return close.watermark_unix_nano
+        return None
 
     def add_step(self, record: TrainingStep) -> None:
         """Take in a committed step with a window."""
@@ -47,7 +72,15 @@ class WindowsPast:
         self.windows += 1
         for consumed in record.consumed:
             self.consumed.setdefault(key_of(consumed.rollout_id, consumed.attempt_id))
-        excess = len(self.consumed) - max(CONSUMED_REMEMBERED, 2 * len(record.consumed))
+        offsets = {position.partition: position.offset for position in window.positions}
+        self.closed.append(ClosedWindow(offsets, window.watermark_unix_nano, len(record.consumed)))
+        needed = {position.partition: position.kept_from for position in window.positions}
+        while len(self.closed) > 1 and all(
+            offset <= needed.get(partition, offset) for partition, offset in self.closed[1].offsets.items()
+        ):
+            del self.closed[0]
+        of_closed = sum(close.consumed for close in self.closed)
+        excess = len(self.consumed) - max(CONSUMED_REMEMBERED, 2 * len(record.consumed), of_closed)
         for key in list(self.consumed)[: max(0, excess)]:
             del self.consumed[key]
         for rewards in window.tasks:

@@ -76,7 +76,7 @@ def publish(settings: Settings, trajectories: Sequence[Trajectory]) -> None:
             TRAJECTORIES.full_name(settings.topic_prefix),
             value=codec.encode(trajectory),
             key=trajectory.rollout_id,
-            headers=run_headers(""),
+            headers=run_headers(trajectory.run_id),
             timestamp=_last_ms[0],
         )
     assert producer.flush(300) == 0

@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
+from lightstream.runtime.deletions import Deletions
 from lightstream.runtime.schema_registry import codec_for
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.errors import SettingsError
+from lightstream.schemas.errors import SettingsError, StoppedError
 from lightstream.schemas.records import Trajectory
 from lightstream.schemas.topics import RESOURCES, TRAINING_STEPS
 from lightstream.store_views.client import ViewClient
 
 from ...ledger.reading import read_topic
-from ...rollouts.batch import rollout_score
+from ...rollouts.batch import Exclusion, rollout_score
 from ...rollouts.groups import Group
 from ...rollouts.traffic import TrafficSource, Window, WindowRule
 from ...rollouts.trajectory_source import TrajectorySource
@@ -31,11 +32,11 @@ from ...run.identity import check_same_run
 from ...run.lock import checked_name
 from ...run.progress import Progress
 from ..own.consumer import Consumption, Opening, Taken
-from ..own.policy import Policy
+from ..own.policy import LogprobGapError, Policy
 from ..own.step import Step
-from .learners import Learner, learner_of
+from .learners import Learner, Lesson, learner_of
 from .releasing import Gate, Releasing
-from .rules import Rule, left_out_by
+from .rules import LANE, Rule, left_out_by
 
 PAUSE_S = 1.0
 """Between two looks at a release that is paused."""
@@ -89,8 +90,8 @@ class Continuous:
         window: seconds of event time; or
         count: trajectories of a window.
         lateness: seconds of event time that rewards and trajectories are waited for after a window's end.
-        clock_ahead: seconds that an event time may be ahead of its record's time stamp in Kafka; what is further ahead
-            is not learned from, and closes no window.
+        clock_ahead: seconds that an event time may be ahead of its record's time stamp in Kafka. What is further ahead
+            closes no window. A rollout that ended further ahead is not learned from.
         traffic: the run that the rollouts name; by default they name none.
         epochs_per_window: updates that each window is used for.
         learner: ``reinforce``, ``sft``, or an object such as :class:`Reinforce`, :class:`RejectionSampling`.
@@ -181,7 +182,7 @@ class Continuous:
 
         Args:
             windows: as for :meth:`run`.
-            stop: called while a window is waited for; the loop ends where it says so.
+            stop: called while a window or the gate is waited for; the loop ends where it says so.
 
         Raises:
             TrainingError, ServiceUnavailableError, QueryError: as :meth:`run`.
@@ -198,14 +199,14 @@ class Continuous:
         )
         taken: list[_Taken] = []
         due = [True]
-        view = ViewClient(self._settings) if self._rules else None
+        view = ViewClient(self._settings, lane=LANE) if self._rules else None
 
         def take(source: TrafficSource) -> Taken | None:
             if stop():
                 raise _StopError
             if due:  # once after each commit, and after a start, as a commit may have been the last thing it did
                 due.clear()
-                self._offer(consumption)
+                self._offer(consumption, stop)
             assert consumption.run is not None  # noqa: S101  # it is open while it takes
             spent = consumption.run.history.windows.tokens
             if self._tokens_max is not None and spent >= self._tokens_max:
@@ -233,7 +234,7 @@ class Continuous:
                         if tokens >= self._tokens_max:
                             self._progress.say(f"The budget of {self._tokens_max:,} tokens is spent.")
                             step.stop()
-            await asyncio.to_thread(self._offer, consumption)
+            await asyncio.to_thread(self._offer, consumption, stop)
         except _StopError:
             return
         finally:
@@ -259,7 +260,7 @@ class Continuous:
             log = TrajectorySource(settings, group_id, run_id=self._traffic)
             opened.callback(log.close)
             source = self._source(Opening(settings, self._run_id, log, history, self._progress))
-            view = ViewClient(settings) if self._rules else None
+            view = ViewClient(settings, lane=LANE) if self._rules else None
             if view is not None:
                 opened.callback(view.close)
             while (window := source.next_window(to_end=True)) is not None:
@@ -269,11 +270,14 @@ class Continuous:
 
     # --- inside
 
-    def _offer(self, consumption: Consumption) -> None:
+    def _offer(self, consumption: Consumption, stop: Callable[[], bool]) -> None:
         """Offer the newest committed version to the release."""
         run = consumption.run
         if self._releasing is not None and run is not None and run.resources is not None:
-            self._releasing.consider(run.resources, run.run_id)
+            try:
+                self._releasing.consider(run.resources, run.run_id, stop)
+            except StoppedError as error:
+                raise _StopError from error
 
     def _made_with(self) -> dict[str, str]:
         return {
@@ -285,8 +289,17 @@ class Continuous:
         }
 
     def _source(self, opening: Opening) -> TrafficSource:
-        past = opening.history.windows
-        return TrafficSource(opening.log, self._rule, past, agent=self._agent, progress=opening.progress)
+        settings, deletions = opening.settings, Deletions()
+        group_id = f"{settings.topic_prefix}{self._trainer_id}-deletions"
+        return TrafficSource(
+            opening.log,
+            self._rule,
+            opening.history.windows,
+            agent=self._agent,
+            deletions=deletions,
+            read_deletions=partial(deletions.read, settings, codec_for(settings), group_id=group_id),
+            progress=opening.progress,
+        )
 
     async def _run(self, windows: int | None) -> None:
         stopping = asyncio.Event()
@@ -304,20 +317,40 @@ class Continuous:
         lesson = self._learner.lesson(members, history.windows.tasks)
         return PlannedWindow(window, left_out | lesson.not_trained, len(lesson.data), is_closed)
 
+    async def _apart(self, lesson: Lesson) -> list[tuple[str, str]]:
+        """The trajectories whose sampler is too far from the actor; at least one."""
+        gaps = await self._policy.gaps(lesson.data)
+        keys = [_key(trajectory) for trajectory, _ in lesson.data]
+        known = {key: gap for key, gap in zip(keys, gaps, strict=True) if not math.isnan(gap)}
+        apart = [key for key, gap in known.items() if gap > self._policy.gap_max]
+        return apart or [max(known, key=lambda key: known[key])] if known else keys
+
     async def _learn(self, step: Step, taken: _Taken, history: History) -> PlannedWindow:
         """Make the step of a window."""
         window, left_out = taken.window, _left_out(taken)
-        members = [t for t in window.members if (t.rollout_id, t.attempt_id) not in left_out]
-        lesson = self._learner.lesson(members, history.windows.tasks)
-        step.metrics |= _metrics(members) | lesson.metrics
-        if lesson.data:
-            for _ in range(self._epochs):
+        while True:
+            members = [t for t in window.members if (t.rollout_id, t.attempt_id) not in left_out]
+            lesson = self._learner.lesson(members, history.windows.tasks)
+            if not lesson.data:
+                break
+            try:
+                computed = await self._policy.forward_backward(lesson.data, loss=lesson.loss)
+            except LogprobGapError as error:
+                apart = await self._apart(lesson)
+                self._progress.say(f"{len(apart)} trajectories of window {window.number} are left out: {error}")
+                left_out |= dict.fromkeys(apart, Exclusion.LOGPROB_GAP.value)
+                continue
+            step.metrics |= computed | await self._policy.optim_step()
+            for _ in range(1, self._epochs):
                 step.metrics |= await self._policy.forward_backward(lesson.data, loss=lesson.loss)
                 step.metrics |= await self._policy.optim_step()
+            break
+        step.metrics |= _metrics(members) | lesson.metrics
         assert step.learned is not None  # noqa: S101  # there is a policy
         assert step.window is not None  # noqa: S101  # there is a window
         calls = {(t.rollout_id, t.attempt_id): max(1, len(t.triplets)) for t in step.trajectories}
         for key, reason in (left_out | lesson.not_trained).items():
+            step.learned.triplets_used.pop(key, None)
             step.learned.not_trained[key] = {reason: calls[key]}
         reasons: dict[str, int] = {}
         for reason in left_out.values():
@@ -328,6 +361,10 @@ class Continuous:
         if step.learned.changed and is_time:
             await self._policy.publish()
         return PlannedWindow(window, left_out | lesson.not_trained, len(lesson.data))
+
+
+def _key(trajectory: Trajectory) -> tuple[str, str]:
+    return trajectory.rollout_id, trajectory.attempt_id
 
 
 class _StopError(BaseException):  # no error: the run ends as one that was stopped

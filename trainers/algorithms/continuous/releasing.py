@@ -18,8 +18,12 @@ BY = "learner"
 class Gate(Protocol):
     """Judges a candidate; :class:`lightstream.trainers.evaluation.Gate` is one."""
 
-    def __call__(self, release: str, stable: str, candidate: str) -> GateReport:
-        """Blocks until the report is in the log. The same question has the same report."""
+    def __call__(self, release: str, stable: str, candidate: str, *, stop: Callable[[], bool]) -> GateReport:
+        """Blocks until the report is in the log. The same question has the same report.
+
+        Raises:
+            StoppedError: ``stop``, which it asks while it waits, said so.
+        """
         ...
 
 
@@ -52,10 +56,11 @@ class Releasing:
         """
         return self._history()[-1].paused
 
-    def consider(self, newest: ResourcesRecord, run_id: str) -> None:
+    def consider(self, newest: ResourcesRecord, run_id: str, stop: Callable[[], bool]) -> None:
         """Offer the newest version, if it was not offered before, no other candidate is on trial, and it passes.
 
         Raises:
+            StoppedError: ``stop`` said so while the gate waited; the next process asks again.
             SettingsError: there is no such release.
             ServiceUnavailableError: Kafka, or a part that the gate needs, does not answer.
         """
@@ -73,7 +78,7 @@ class Releasing:
             return
         if state.paused or state.candidate is not None:
             return  # the next window asks again, with the newest version of then
-        report = None if self.gate is None else self.gate(self.release, state.stable, model)
+        report = None if self.gate is None else self.gate(self.release, state.stable, model, stop=stop)
         if report is None or report.outcome is not GateOutcome.UNDECIDED:
             self._done.add(model)
         if report is not None and report.outcome is not GateOutcome.PASSED:

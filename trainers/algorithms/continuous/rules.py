@@ -3,13 +3,16 @@
 A statement has the window as the table ``window_rollouts``: ``rollout_id``, ``attempt_id``, ``reward``, ``input_json``,
 ``closed_unix_nano`` (event time), ``start_unix_nano`` and ``end_unix_nano`` (of the window). These columns are what
 the learner would learn from. Everything else in the view may have changed since.
+
+A window that is too large for a request is asked in parts, each of which is ``window_rollouts``. Rollouts of one input
+are in one part, as far as it holds them.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,13 @@ NOT_TAKEN = "not_taken"
 """Reason of a rollout that no statement of what to take named."""
 
 REASON_CHARACTERS_MAX = 100
+
+LANE = "stores"
+"""Rules wait for statements of training alone: people's neither delay nor cancel them."""
+
+PART_ROWS_MAX = 5_000
+PART_BYTES_MAX = 3 * 1024 * 1024
+"""Of a part in its request, which may have 4 MiB with the statement. A larger input is NULL."""
 
 _COLUMNS = {
     "rollout_id": "VARCHAR",
@@ -142,7 +152,9 @@ def left_out_by(view: ViewClient, rules: Sequence[Rule], window: Window) -> dict
         members = [t for t in window.members if t.rollout_id not in reasons]
         if not members:
             break
-        found = _ask(view, rule, json.dumps([_row(window, t) for t in members]), len(members))
+        found: dict[str, str] = {}
+        for part in _parts([_row(window, t) for t in members]):
+            found |= _ask(view, rule, part)
         if rule.takes:
             found = {t.rollout_id: NOT_TAKEN for t in members if t.rollout_id not in found}
         reasons |= found
@@ -161,26 +173,50 @@ def _row(window: Window, trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
-def _ask(view: ViewClient, rule: Rule, text: str, members: int) -> dict[str, str]:
+def _parts(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Rows in parts that fit a request; those of one input in one part, if a part holds them."""
+    of_input: dict[str, list[tuple[dict[str, Any], int]]] = {}
+    for row in rows:
+        size_bytes = _bytes_of(row)
+        sent = row if size_bytes <= PART_BYTES_MAX else row | {"input_json": None}
+        of_input.setdefault(row["input_json"], []).append((sent, min(size_bytes, _bytes_of(sent))))
+    part: list[dict[str, Any]] = []
+    part_bytes = 0
+    for group in of_input.values():
+        whole = len(group), sum(size_bytes for _, size_bytes in group)
+        for place, (row, size_bytes) in enumerate(group):
+            count, count_bytes = (1, size_bytes) if place else whole
+            if part and (len(part) + count > PART_ROWS_MAX or part_bytes + count_bytes > PART_BYTES_MAX):
+                yield part
+                part, part_bytes = [], 0
+            part.append(row)
+            part_bytes += size_bytes
+    yield part
+
+
+def _bytes_of(row: Mapping[str, Any]) -> int:
+    """Bytes of a row in a request: as a text of JSON within JSON."""
+    return len(json.dumps(json.dumps(row)))
+
+
+def _ask(view: ViewClient, rule: Rule, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     shape = sql_literal(json.dumps([_COLUMNS]))
     window = f"SELECT unnest(from_json($window_json, {shape}), recursive := true)"
     ruled = f"SELECT * FROM (\n{rule.sql}\n)"  # noqa: S608  # the operator's own, and the view only reads
-    wanted = "SELECT * FROM ruled WHERE rollout_id IN (SELECT rollout_id FROM window_rollouts)"
+    wanted = "SELECT DISTINCT ON (rollout_id) * FROM ruled WHERE rollout_id IN (SELECT rollout_id FROM window_rollouts)"
     sql = f"WITH window_rollouts AS ({window}), ruled AS ({ruled}) {wanted}"
     try:
-        answer = view.query(sql, "now", params={"window_json": text, **rule.params}, rows_max=10 * members + 1000)
+        answer = view.query(sql, "now", params={"window_json": json.dumps(rows), **rule.params})
     except QueryError as error:
         raise QueryError(
             f"the rule {rule.name} failed: {error.message}",
             next_step="It is one SELECT with a column rollout_id, and may read window_rollouts and all views.",
         ) from error
     if answer.truncated:
-        raise QueryError(f"the rule {rule.name} names rollouts too often.", next_step="SELECT DISTINCT rollout_id.")
-    found: dict[str, str] = {}
-    for row in answer.dicts():
-        reason = str(row.get("reason") or LEFT_OUT)[:REASON_CHARACTERS_MAX]
-        found.setdefault(row["rollout_id"], reason)
-    return found
+        raise QueryError(
+            f"the rows of rule {rule.name} are too large.", next_step="SELECT rollout_id and reason alone."
+        )
+    return {row["rollout_id"]: str(row.get("reason") or LEFT_OUT)[:REASON_CHARACTERS_MAX] for row in answer.dicts()}
 
 
 def _finite(what: str, value: float) -> float:

@@ -15,11 +15,12 @@ from lightstream.schemas.records import ResourcesRecord, Trajectory
 from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 
 from ...engines.verl import VerlConfig
+from ...engines.verl.config import GAP_MEASURES
 from ...loop.options import GAP_ADVICE
 from ...loop.policy import begin, latest, own_policy, policy_resources
 from ...loop.protocols import NothingLearned
 from ...loop.steps import Steps
-from ...rollouts.batch import build_arrays, weigh_rows
+from ...rollouts.batch import BatchRows, build_arrays, weigh_rows
 from ...rollouts.rollouts import RETRY_WHAT_IS_LOST
 from ...run.checkpoint import existing_folder
 from ...run.data_sets import as_tasks
@@ -49,6 +50,10 @@ TAKEN = tuple(_TAKEN.split())
 """Options of VERL's that mean something here; the others are about a loop, a schedule or a second model."""
 
 T = TypeVar("T")
+
+
+class LogprobGapError(TrainingError):
+    """Actor and model server are further apart than ``logprob_gap_max``; the gradients so far are forgotten."""
 
 
 class _Call(Protocol):
@@ -170,22 +175,16 @@ class Policy:
             step's first update, ``logprob_diff_max`` too. Without an advantage other than 0, the numbers of rows alone.
 
         Raises:
-            TrainingError: no loop consumes the policy's run now; or actor and model server are further apart than
-                ``logprob_gap_max``: the gradients of the step are forgotten, and nothing of it is to be committed.
+            LogprobGapError: actor and model server are further apart than ``logprob_gap_max``: the gradients of the
+                step are forgotten, and nothing of it is to be committed.
+            TrainingError: no loop consumes the policy's run now.
             SettingsError: there is no such loss.
             ValueError: advantages are not finite, or not as many as triplets.
         """
         opened, step = self._in_step()
         learned = _of(step)
         options = self._config
-        rows = weigh_rows(
-            data,
-            own=replace(own_policy(options, opened.run, latest(opened.run).version), versions_back=self._versions_back),
-            prompt_tokens_max=options.prompt_tokens_max,
-            response_tokens_max=options.response_tokens_max,
-            overlong=options.overlong,
-            images=_engine_of(opened).images,
-        )
+        rows = self._weighed(data)
         learned.triplets_used |= rows.triplets_used
         learned.not_trained |= rows.not_trained
         if not rows.rows:
@@ -204,10 +203,43 @@ class Policy:
                 )
             )
         except NothingLearned as outcome:
-            raise TrainingError(
+            opened.computed -= 1
+            raise LogprobGapError(
                 f"step {step.number} was not learned from: {outcome}.", next_step=GAP_ADVICE
             ) from outcome
         return metrics | {"batch/rows": float(len(arrays)), "batch/tokens": float(arrays.tokens)}
+
+    async def gaps(self, data: Sequence[tuple[Trajectory, float]]) -> list[float]:
+        """How far actor and model server are apart on each trajectory, by itself; NaN where that cannot be told.
+
+        Call it before the step's first update, as :meth:`forward_backward` compares no later. Gradients so far are
+        forgotten. Each trajectory takes a pass of the model.
+
+        Returns:
+            Differences of log-probabilities, as ``logprob_gap_max`` bounds them.
+
+        Raises:
+            TrainingError: no loop consumes the policy's run now.
+        """
+        opened, step = self._in_step()
+        engine, version = _engine_of(opened), _served_as_loaded(opened.run)
+        found: list[float] = []
+        for one in data:
+            rows = self._weighed([one])
+            measured: dict[str, float] = {}
+            if rows.rows:
+                measured = await opened.call(
+                    partial(
+                        engine.forward_backward,
+                        build_arrays(rows),
+                        loss="vanilla",
+                        policy_version=version,
+                        seed=(self._seed, step.number, 0),
+                    )
+                )
+            found.append(measured.get(GAP_MEASURES[self._config.dtype], math.nan))
+        await opened.call(engine.forget_gradients)
+        return found
 
     async def optim_step(self, *, learning_rate: float | None = None) -> dict[str, float]:
         """One step of AdamW with the gradients so far, which are forgotten; without any, nothing changes.
@@ -267,6 +299,11 @@ class Policy:
             record = policy_resources(self._config, opened.steps, opened.servers, version, folder)
             step.published = record
         return step.published
+
+    @property
+    def gap_max(self) -> float:
+        """``logprob_gap_max``, or its default."""
+        return self._config.gap_max
 
     # --- called by the loop
 
@@ -384,6 +421,17 @@ class Policy:
         folder = opened.run.checkpoints.write(step, fill)
         engine.saved_in(folder)
         return folder
+
+    def _weighed(self, data: Iterable[tuple[Trajectory, Advantages]]) -> BatchRows:
+        opened, options = self._get_opened(), self._config
+        return weigh_rows(
+            data,
+            own=replace(own_policy(options, opened.run, latest(opened.run).version), versions_back=self._versions_back),
+            prompt_tokens_max=options.prompt_tokens_max,
+            response_tokens_max=options.response_tokens_max,
+            overlong=options.overlong,
+            images=_engine_of(opened).images,
+        )
 
     # --- what there is
 

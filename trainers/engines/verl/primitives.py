@@ -98,10 +98,14 @@ class PrimitiveEngine:
         self.has_gradients = True
         measured, name = objective.metrics(), GAP_MEASURES[config.dtype]
         if measured[name] > gap_max:
-            models.actor.forget_gradients()
-            self.has_gradients = False
+            self.forget_gradients()
             raise NothingLearned(Exclusion.LOGPROB_GAP, gap_told(measured, name, gap_max), metrics | measured)
         return metrics | measured
+
+    def forget_gradients(self) -> None:
+        """Drop the gradients so far."""
+        self._engine.models.actor.forget_gradients()
+        self.has_gradients = False
 
     def optim_step(self, *, learning_rate: float | None) -> dict[str, float]:
         """Apply the gradients, and forget them. Without any, nothing changes.

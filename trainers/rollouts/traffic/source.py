@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from lightstream.runtime.clock import NANOS_PER_SECOND
-from lightstream.schemas.errors import TrainingError
+from lightstream.runtime.deletions import Deletions
+from lightstream.schemas.errors import ArtefactError, TrainingError
 from lightstream.schemas.records import LearningWindow, RolloutMode, Trajectory
+from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.schemas.types import EnqueueRolloutRequest
 
 from ...run.progress import Progress
@@ -16,7 +18,7 @@ from ...run.windows_past import WindowsPast
 from ..groups import Group, SkippedGroups
 from ..groups.source import POLL_TIMEOUT_S, LoggedTrajectory, TrajectoryLog
 from .log_order import Arrival, LogOrder
-from .windows import Window, WindowRule, Windows, positions_of
+from .windows import Window, WindowRule, Windows, event_time, positions_of
 
 SETTLED_AFTER_S = 5.0
 """A partition that was read to its end brings no record with a time stamp older than this: longer than a writer needs
@@ -46,6 +48,8 @@ class TrafficSource:
         rule: how they are cut into windows.
         past: what earlier windows consumed.
         agent: only trajectories with a call of this agent; ``None``: all.
+        deletions: of runs; a window that is closed has nothing of a run that was deleted before.
+        read_deletions: adds new ones to them, and says whether there were any.
         progress: is told what is waited for.
         settled_after_s: see :data:`SETTLED_AFTER_S`.
     """
@@ -57,6 +61,8 @@ class TrafficSource:
         past: WindowsPast,
         *,
         agent: str | None = None,
+        deletions: Deletions | None = None,
+        read_deletions: Callable[[], bool] = lambda: False,
         progress: Progress | None = None,
         settled_after_s: float = SETTLED_AFTER_S,
         clock: Clock = time.time_ns,
@@ -64,10 +70,14 @@ class TrafficSource:
         self._log = log
         self._past = past
         self._agent = agent
+        self._deletions = deletions or Deletions()
+        self._read_deletions = read_deletions
+        self._read_deletions()
         self._progress = progress or Progress(None)
         self._settled_nanos = round(settled_after_s * NANOS_PER_SECOND)
         self._clock = clock
-        self._windows = Windows(rule, past, self._belongs)
+        self._windows = Windows(rule, past, self._belongs, self._tell_clock)
+        self._told_clocks: set[tuple[str, ...]] = set()
         self._held: Arrival | None = None
         self._quiet: dict[int, int] = {}
         self._asked_ends_s = 0.0
@@ -121,6 +131,8 @@ class TrafficSource:
             return None
         while True:
             if self._held is not None:
+                if self._windows.has_closed and self._read_deletions():
+                    self._windows.forget()
                 if (window := self._windows.take()) is not None:
                     self._note(window, self._held)
                     return window
@@ -164,18 +176,56 @@ class TrafficSource:
                     self._quiet[partition] = asked - self._settled_nanos
 
     def _take_in(self, logged: LoggedTrajectory) -> None:
-        trajectory = self._log.whole(logged.trajectory)
+        trajectory = self._whole(logged)
         if trajectory.mode is not RolloutMode.TRAIN or trajectory.group_id is not None or not trajectory.final:
             return
         arrival = Arrival(trajectory, logged.partition, logged.offset, logged.logged_unix_nano)
         before = logged.offset < self._cut.get(logged.partition, 0)
         (self._before if before else self._order).push(arrival)
 
-    def _belongs(self, trajectory: Trajectory) -> bool:
+    def _whole(self, logged: LoggedTrajectory) -> Trajectory:
+        """The trajectory; the record alone, which has its times, where its run was deleted."""
+        if self._is_deleted(logged):
+            return logged.trajectory
+        try:
+            return self._log.whole(logged.trajectory)
+        except ArtefactError:
+            if self._read_deletions() and self._is_deleted(logged):  # its file went meanwhile
+                return logged.trajectory
+            raise
+
+    def _is_deleted(self, at: LoggedTrajectory | Arrival) -> bool:
+        return self._deletions.covers(at.trajectory, TRAJECTORIES, at.partition, at.offset)
+
+    def _belongs(self, arrival: Arrival) -> bool:
+        if self._is_deleted(arrival):
+            return False
+        trajectory = arrival.trajectory
         if self._agent is None:
             return True
         agents = {call.agent_name for call in trajectory.triplets} | {drop.agent_name for drop in trajectory.drops}
         return self._agent in agents
+
+    def _tell_clock(self, arrival: Arrival) -> None:
+        """Say once for each agent that a clock is ahead."""
+        trajectory, ends = arrival.trajectory, self._windows.ends_ahead(arrival)
+        agents = sorted({call.agent_name for call in trajectory.triplets if call.agent_name})
+        key = ("end" if ends else "reward", *agents)
+        if key in self._told_clocks:
+            return
+        self._told_clocks.add(key)
+        ahead_s = (event_time(trajectory) - arrival.logged_unix_nano) / NANOS_PER_SECOND
+        of_agent = f" of agent {', '.join(agents)}" if agents else ""
+        if ends:
+            self._progress.say(
+                f"Rollout {trajectory.rollout_id}{of_agent} ended {ahead_s:,.0f} s ahead of Kafka's clock. It is not "
+                "learned from, and closes no window. Set the clock of the machine that runs the agent."
+            )
+        else:
+            self._progress.say(
+                f"A reward of rollout {trajectory.rollout_id}{of_agent} is dated {ahead_s:,.0f} s ahead of Kafka's "
+                "clock. It counts, and closes no window. Set the clock of the machine that gave the reward."
+            )
 
     # --- as the steps of a run need it
 

@@ -8,8 +8,9 @@ Invariants:
 - The watermark is the greatest event time so far. A window closes once it is ``lateness`` beyond the window's end; what
   comes after that changes no closed window.
 - A trajectory that comes later than that is in no window: the next one names it, with the reason ``late``.
-- A record whose event time is ``ahead`` of its time stamp in Kafka moves no watermark: its writer's clock is wrong. Its
-  trajectory is in no window either, with the reason ``clock_ahead``.
+- A record whose event time is ``ahead`` of its time stamp in Kafka moves no watermark: its writer's clock is wrong. If
+  the attempt's end is ahead, its trajectory is in no window, with the reason ``clock_ahead``. If a reward alone is
+  ahead, it counts.
 """
 
 from __future__ import annotations
@@ -152,15 +153,22 @@ class Windows:
     Args:
         rule: how.
         past: what earlier windows consumed; the caller adds each committed step to it.
-        belongs: whether a trajectory is traffic to learn from; others only move the watermark.
+        belongs: whether an arrival is traffic to learn from; others only move the watermark. What once belongs may
+            cease to: see :meth:`forget`.
+        on_ahead: told each arrival to learn from whose event time is ahead.
     """
 
     def __init__(
-        self, rule: WindowRule, past: WindowsPast, belongs: Callable[[Trajectory], bool] = lambda _: True
+        self,
+        rule: WindowRule,
+        past: WindowsPast,
+        belongs: Callable[[Arrival], bool] = lambda _: True,
+        on_ahead: Callable[[Arrival], None] = lambda _: None,
     ) -> None:
         self._rule = rule
         self._past = past
         self._belongs = belongs
+        self._on_ahead = on_ahead
         last = past.last
         self._number = 0 if last is None else last.number
         self._closed_any = last is not None
@@ -181,38 +189,62 @@ class Windows:
         """Take a record that earlier windows had read, and may have left to this one."""
         trajectory = arrival.trajectory
         key = key_of(trajectory.rollout_id, trajectory.attempt_id)
-        if not self._belongs(trajectory) or key in self._past.consumed or self._is_ahead(arrival):
+        if not self._belongs(arrival) or key in self._past.consumed or self.ends_ahead(arrival):
             return
         if self._rule.length_nanos is not None and self._number_of(trajectory) <= self._number and self._closed_any:
             return
+        if self._rule.length_nanos is None and key not in self._where:
+            # One that was consumed before it is no longer remembered was late then, as any that is consumed is.
+            watermark = self._past.watermark_at(arrival.partition, arrival.offset)
+            if watermark is not None and trajectory.closed_unix_nano + self._rule.lateness_nanos <= watermark:
+                return
         self._take_in(arrival, key)
 
     def see(self, arrival: Arrival) -> None:
         """Move the watermark."""
-        if not self._is_ahead(arrival):
-            self._watermark = max(self._watermark, event_time(arrival.trajectory))
+        time = event_time(arrival.trajectory)
+        if not self._is_ahead(arrival, time):
+            self._watermark = max(self._watermark, time)
+        elif self._belongs(arrival):
+            self._on_ahead(arrival)
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether the watermark has closed a window that was not taken."""
+        number = min(self._open, default=None)
+        return (
+            number is not None
+            and self._is_full(self._open[number])
+            and self._end(number) + self._rule.lateness_nanos <= self._watermark
+        )
 
     def take(self) -> Window | None:
         """The next window that is closed by the watermark; ``None`` where there is none."""
-        for number in sorted(self._open):
-            if not self._is_full(self._open[number]):
-                return None
-            if self._end(number) + self._rule.lateness_nanos > self._watermark:
-                return None
-            return self._close(number)
-        return None
+        return self._close(min(self._open)) if self.has_closed else None
+
+    def forget(self) -> None:
+        """Take out of the open windows all that belongs no more, as if it had never come."""
+        pending = sorted((p for window in self._open.values() for p in window.members.values()), key=_by_place)
+        self._open.clear()
+        self._where.clear()
+        for one in pending:
+            if self._belongs(one.arrival):
+                number = self._number_of(one.trajectory)
+                self._where[one.key] = number
+                self._open.setdefault(number, _Open()).members[one.key] = one
+        self._late = {key: late for key, late in self._late.items() if self._belongs(late[0])}
 
     def add(self, arrival: Arrival) -> None:
         """Take an arrival whose event time was seen."""
         trajectory = arrival.trajectory
-        if not self._belongs(trajectory):
+        if not self._belongs(arrival):
             return
         key = key_of(trajectory.rollout_id, trajectory.attempt_id)
         if key not in self._where:
             if key in self._past.consumed or key in self._taken or key in self._late:
                 self.late_revisions += trajectory.revision > 0
                 return
-            if self._is_ahead(arrival):
+            if self.ends_ahead(arrival):
                 self._late[key] = arrival, CLOCK_AHEAD
                 return
             if self._is_late(trajectory):
@@ -221,9 +253,13 @@ class Windows:
                 else:
                     self._late[key] = arrival, LATE
                 return
-        elif self._is_ahead(arrival):
+        elif self.ends_ahead(arrival):
             return
         self._take_in(arrival, key)
+
+    def ends_ahead(self, arrival: Arrival) -> bool:
+        """Whether its attempt ended ahead of its time stamp in Kafka."""
+        return self._is_ahead(arrival, arrival.trajectory.closed_unix_nano)
 
     def first_needed(self) -> dict[int, tuple[int, int]]:
         """Partition -> the first offset that an open window needs, and its time in the log's order."""
@@ -282,9 +318,8 @@ class Windows:
         last = self._past.last
         return last is not None and trajectory.closed_unix_nano + lateness <= last.watermark_unix_nano
 
-    def _is_ahead(self, arrival: Arrival) -> bool:
-        ahead = event_time(arrival.trajectory) - arrival.logged_unix_nano
-        return ahead > self._rule.ahead_s * NANOS_PER_SECOND
+    def _is_ahead(self, arrival: Arrival, time_unix_nano: int) -> bool:
+        return time_unix_nano - arrival.logged_unix_nano > self._rule.ahead_s * NANOS_PER_SECOND
 
     def _window(self, number: int, of: _Open) -> Window:
         length = self._rule.length_nanos
@@ -308,6 +343,10 @@ class Windows:
 
 def _by_id(trajectory: Trajectory) -> tuple[object, str]:
     return natural_order(trajectory.rollout_id), trajectory.attempt_id
+
+
+def _by_place(pending: _Pending) -> tuple[int, int, int]:
+    return pending.arrival.place
 
 
 def positions_of(

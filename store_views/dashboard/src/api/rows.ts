@@ -634,6 +634,7 @@ export interface Rows {
     version: number | null;
     resources_id: string | null;
     rollouts: number | null;
+    by_reward_alone: number | null;
     first_step: number | null;
     last_step: number | null;
     checkpoint_url: string | null;
