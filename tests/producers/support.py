@@ -6,15 +6,14 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from lightstream.runtime.kafka import consumer_config
+from lightstream.runtime.kafka import PartitionReader, consumer_config
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.interfaces import LightningStore
@@ -32,17 +31,6 @@ from lightstream.schemas.types import (
     RolloutConfig,
     Unset,
 )
-from tests.support.waiting import eventually
-
-
-def _watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int] | None:
-    """First and next offset; ``None`` while this client has not heard of a topic that was made just now."""
-    try:
-        return consumer.get_watermark_offsets(place, timeout=30)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:  # public, by the client's docs
-            raise
-        return None
 
 
 def read_records(settings: Settings, topic: Topic) -> list[tuple[str, Record]]:
@@ -53,8 +41,7 @@ def read_records(settings: Settings, topic: Topic) -> list[tuple[str, Record]]:
     found: list[tuple[str, Record]] = []
     try:
         for partition in range(topic.partitions(settings.topic_partitions)):
-            place = TopicPartition(name, partition)
-            _, end = eventually(partial(_watermarks, consumer, place)) or (0, 0)
+            _, end = PartitionReader(settings, topic, partition, group_id="tests").watermarks()
             consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING)])
             for _ in range(end):
                 message = consumer.poll(30)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from lightstream.runtime.kafka import consumer_config, logged_unix_nano
+from lightstream.runtime.kafka import PartitionReader, consumer_config, logged_unix_nano
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.records import Record
@@ -14,7 +14,7 @@ from lightstream.schemas.topics import Topic
 
 CODEC = Codec()
 POLL_TIMEOUT_S = 0.05
-METADATA_TIMEOUT_S = 30.0
+GROUP = "tests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class LogTail:
 
     def __init__(self, settings: Settings, topic: Topic) -> None:
         self.read: list[Logged] = []
-        self._consumer = Consumer(consumer_config(settings, group_id="tests"))
+        self._settings, self._topic = settings, topic
+        self._consumer = Consumer(consumer_config(settings, group_id=GROUP))
         name = topic.full_name(settings.topic_prefix)
         self._places = [
             TopicPartition(name, partition, OFFSET_BEGINNING)
@@ -55,9 +56,11 @@ class LogTail:
         return new
 
     def read_to_end(self) -> list[Logged]:
-        """All records up to the present end. The broker must answer."""
+        """All records up to the present end. Waits for a broker that starts again just now."""
         ends = {
-            place.partition: self._consumer.get_watermark_offsets(place, timeout=METADATA_TIMEOUT_S)[1]
+            place.partition: PartitionReader(self._settings, self._topic, place.partition, group_id=GROUP).watermarks()[
+                1
+            ]
             for place in self._places
         }
         # Where nothing was ever written, nothing is read, and there is no position.

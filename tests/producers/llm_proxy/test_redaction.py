@@ -13,7 +13,7 @@ from openai import OpenAI
 
 from lightstream.producers.exporter import KafkaSpanExporter
 from lightstream.producers.otlp.gateway import gateway
-from lightstream.runtime.kafka import consumer_config
+from lightstream.runtime.kafka import PartitionReader, consumer_config
 from lightstream.runtime.redaction import REDACTED, Redaction
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError
@@ -38,7 +38,7 @@ def values_in_kafka(settings: Settings) -> bytes:
         for topic in TOPICS:
             name = topic.full_name(settings.topic_prefix)
             for partition in range(topic.partitions(settings.topic_partitions)):
-                _, end = consumer.get_watermark_offsets(TopicPartition(name, partition), timeout=30)
+                _, end = PartitionReader(settings, topic, partition, group_id="tests").watermarks()
                 consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING)])
                 for _ in range(end):
                     message = consumer.poll(30)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from lightstream.runtime.kafka import KafkaPublisher, consumer_config
+from lightstream.runtime.kafka import KafkaPublisher, PartitionReader, consumer_config
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import AttemptClosed, AttemptOpened, SpanRecord, Trajectory
 from lightstream.schemas.topics import SPANS, TRAJECTORIES
@@ -53,7 +53,7 @@ def committed_everywhere(settings: Settings) -> bool:
     ) as consumer:
         for partition in range(settings.topic_partitions):
             place = TopicPartition(SPANS.full_name(settings.topic_prefix), partition)
-            _, end = consumer.get_watermark_offsets(place, timeout=30)
+            _, end = PartitionReader(settings, SPANS, partition, group_id="tests").watermarks()
             (committed,) = consumer.committed([place], timeout=30)
             if max(committed.offset, 0) < end:
                 return False

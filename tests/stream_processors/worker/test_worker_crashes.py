@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from lightstream.broker import EmbeddedBroker
 from lightstream.broker.config import BrokerFiles
 from lightstream.runtime.files import read_number
-from lightstream.runtime.kafka import KafkaPublisher, consumer_config
+from lightstream.runtime.kafka import KafkaPublisher, PartitionReader, consumer_config
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import (
@@ -272,7 +272,7 @@ def test_sigterm_commits_and_ends_cleanly(settings: Settings, feeder: Feeder) ->
         for topic in (ROLLOUT_EVENTS, SPANS):
             for partition in range(settings.topic_partitions):
                 place = TopicPartition(topic.full_name(settings.topic_prefix), partition)
-                _, end = consumer.get_watermark_offsets(place, timeout=30)
+                _, end = PartitionReader(settings, topic, partition, group_id="tests").watermarks()
                 (committed,) = consumer.committed([place], timeout=30)
                 assert max(committed.offset, 0) == end
 
