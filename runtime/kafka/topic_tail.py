@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from lightstream.schemas.codec import Codec
@@ -138,10 +146,11 @@ class TopicTail:
         """Read these partitions of the topic too, each from its offset (which may be ``OFFSET_BEGINNING``) on.
 
         A partition that is followed already goes on there. Where the log has no such offset, it is read from its
-        beginning.
+        beginning. Asks a cluster that answers where the beginnings are.
         """
         name = self._names[topic]
         places = [TopicPartition(name, partition, offset) for partition, offset in sorted(offsets.items())]
+        self._find_beginnings([place for place in places if place.offset == OFFSET_BEGINNING])
         if again := [place for place in places if (name, place.partition) in self._start]:
             self._consumer.incremental_unassign(again)
         for place in places:
@@ -247,6 +256,17 @@ class TopicTail:
         # librdkafka 2.16 reads a null pointer where a client ends just as an answer about topics comes.
         wait(self._asked.values())
         self._consumer.close()
+
+    def _find_beginnings(self, places: Iterable[TopicPartition]) -> None:
+        """Give each place its first offset; none to the rest where the cluster does not answer.
+
+        librdkafka would ask too, but begins half a second later, and two seconds where it just learned of the topic.
+        """
+        for place in places:
+            try:
+                place.offset, _ = self._consumer.get_watermark_offsets(place, timeout=CHECK_TIMEOUT_S)
+            except KafkaException:
+                return
 
     def _take(self, message: Message, batch: TailBatch, now_s: float) -> None:
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0

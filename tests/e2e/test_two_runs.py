@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 from lightstream.runtime.settings import Settings
 from lightstream.trainers import ViewClient, make_tiny_model
 from lightstream.up import Stack
+from tests.support.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 900.0
@@ -44,19 +43,15 @@ Trainer(algorithm=algorithm, trainer_id=name, seed=3, progress=False).fit(short,
 """
 
 
-def begin(stack: Stack, name: str, model: Path, steps: int, **variables: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, name, str(model), str(steps)],
-        cwd=ROOT,
-        env=os.environ | stack.settings.to_environment() | variables,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def begin(stack: Stack, name: str, model: Path, steps: int, **variables: str) -> Forked:
+    environment = os.environ | stack.settings.to_environment() | variables
+    return Forked(["-c", PROGRAM, name, str(model), str(steps)], environment, ROOT)
 
 
-def end(*programs: subprocess.Popen[str]) -> None:
+def end(*programs: Forked) -> None:
     for program in programs:
-        _, said = program.communicate(timeout=TIMEOUT_S)
+        with program:
+            _, said = program.communicate(timeout=TIMEOUT_S)
         assert program.returncode == 0, said
 
 

@@ -6,13 +6,14 @@ import json
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from lightstream.runtime.settings import Settings
 from tests.support.processes import processes_of
-from tests.support.program import Program, lightstream
+from tests.support.program import END_TIMEOUT_S, Program, lightstream
 from tests.support.waiting import eventually
 
 ASKS_THE_VIEW = (
@@ -70,10 +71,30 @@ def test_ctrl_c_while_it_still_imports(tmp_path: Path, monkeypatch: pytest.Monke
     assert started.errors == "Interrupted.\n"
 
 
+def _says_what_to_do(command: tuple[str, ...], status: int, output: str, errors: str) -> None:
+    assert status == 1, command
+    (line,) = errors.splitlines()
+    assert line.startswith("Error: no "), command
+    assert "`lightstream up`" in line
+    assert "`lightstream up --policy`" in line
+    assert "Traceback" not in output
+
+
+def test_without_a_view_one_message_says_what_to_do(tmp_path: Path) -> None:
+    """All at once: each waits some seconds for a view that may be starting again."""
+    folders = [tmp_path / str(number) for number in range(len(ASKS_THE_VIEW))]
+    with ExitStack() as ended:
+        started: list[Program] = []
+        for folder, command in zip(folders, ASKS_THE_VIEW, strict=True):
+            started.append(Program(Settings.load(data_dir=folder, kafka_bootstrap_servers=None), *command))
+            ended.callback(started[-1].process.kill)
+        for program, command in zip(started, ASKS_THE_VIEW, strict=True):
+            _says_what_to_do(command, program.process.wait(END_TIMEOUT_S), program.output, program.errors)
+
+
 @pytest.mark.parametrize(
     "command",
     [
-        *ASKS_THE_VIEW,
         ("topics", "create"),
         ("replay",),
         ("runs", "cancel", "r"),
@@ -92,9 +113,4 @@ def test_without_up_one_message_says_what_to_do(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trace.json").write_text(json.dumps(ATIF))
     done = lightstream(tmp_path, *command)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("Error: no ")
-    assert "`lightstream up`" in line
-    assert "`lightstream up --policy`" in line
-    assert "Traceback" not in done.stdout
+    _says_what_to_do(command, done.returncode, done.stdout, done.stderr)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -41,9 +41,9 @@ def read_records(settings: Settings, topic: Topic) -> list[tuple[str, Record]]:
     found: list[tuple[str, Record]] = []
     try:
         for partition in range(topic.partitions(settings.topic_partitions)):
-            _, end = PartitionReader(settings, topic, partition, group_id="tests").watermarks()
-            consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING)])
-            for _ in range(end):
+            first, end = PartitionReader(settings, topic, partition, group_id="tests").watermarks()
+            consumer.assign([TopicPartition(name, partition, first)])
+            for _ in range(first, end):
                 message = consumer.poll(30)
                 assert message is not None, f"{name}[{partition}] ends at {end}, and a record does not come"
                 assert message.error() is None, message.error()

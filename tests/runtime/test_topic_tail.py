@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lightstream.broker import EmbeddedBroker
@@ -96,6 +96,18 @@ def test_records_come_in_order_and_the_end_is_told(settings: Settings) -> None:
         tail.follow(SPANS, {1: 0})
         assert [message.offset() for message in read(tail, 3)] == [0, 1, 2]
         assert tail.next_offsets(SPANS) == {1: 3}
+
+
+def test_the_beginning_is_the_first_record_that_is_left(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    publish(settings, "a", "b", "c")
+    place = TopicPartition(SPANS.full_name(settings.topic_prefix), 1, 2)
+    admin = AdminClient(common_config(settings))  # has to live until it has the answer
+    admin.delete_records([place])[place].result(300)
+    with closing(TopicTail(settings, [SPANS], group_id=GROUP)) as tail:
+        tail.follow(SPANS, dict.fromkeys((0, 1), OFFSET_BEGINNING))
+        assert tail.next_offsets(SPANS) == {0: 0, 1: 2}, "before anything came"
+        assert [message.offset() for message in read(tail, 1)] == [2]
+    assert not any("offset reset" in record.getMessage() for record in caplog.records)
 
 
 def test_a_reader_that_closes_waits_for_what_it_asked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from lightstream.runtime.kafka import PartitionReader, consumer_config, logged_unix_nano
 from lightstream.runtime.settings import Settings
@@ -37,7 +37,7 @@ class LogTail:
         self._consumer = Consumer(consumer_config(settings, group_id=GROUP))
         name = topic.full_name(settings.topic_prefix)
         self._places = [
-            TopicPartition(name, partition, OFFSET_BEGINNING)
+            TopicPartition(name, partition, 0)  # librdkafka begins half a second later where it has to ask for it
             for partition in range(topic.partitions(settings.topic_partitions))
         ]
         self._consumer.assign(self._places)

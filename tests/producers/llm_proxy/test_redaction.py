@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from openai import OpenAI
 
 from lightstream.producers.exporter import KafkaSpanExporter
@@ -38,9 +38,9 @@ def values_in_kafka(settings: Settings) -> bytes:
         for topic in TOPICS:
             name = topic.full_name(settings.topic_prefix)
             for partition in range(topic.partitions(settings.topic_partitions)):
-                _, end = PartitionReader(settings, topic, partition, group_id="tests").watermarks()
-                consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING)])
-                for _ in range(end):
+                first, end = PartitionReader(settings, topic, partition, group_id="tests").watermarks()
+                consumer.assign([TopicPartition(name, partition, first)])
+                for _ in range(first, end):
                     message = consumer.poll(30)
                     assert message is not None
                     found += [message.key() or b"", message.value() or b"", repr(message.headers()).encode()]
