@@ -23,6 +23,7 @@ from lightstream.broker import EmbeddedBroker
 from lightstream.runtime import ports
 from lightstream.runtime.kafka import create_topics
 from lightstream.runtime.settings import Settings
+from lightstream.store_views.client import AsyncViewClient, ViewClient
 from tests.support.containers import engine_answers, kafka_container
 from tests.support.durations import read_durations, write_durations
 from tests.support.topics import TopicSets, delete_topics, settings_on
@@ -64,6 +65,11 @@ for _call in (
     assert _defaults is not None
     assert "timeout" in _defaults
     _defaults["timeout"] = httpx.Timeout(300)
+
+for _method in (ViewClient.query, ViewClient.arrow, ViewClient.wait_for, AsyncViewClient.query):
+    assert _method.__kwdefaults__ is not None
+    for _name in {"timeout_s", "wait_s"} & _method.__kwdefaults__.keys():
+        _method.__kwdefaults__[_name] = 300.0
 
 # No timing is asserted in tests: a busy machine makes a slow example, not a wrong one.
 for _profile, _examples in (("quick", 60), ("full", 400), ("planted", 60)):
@@ -227,6 +233,8 @@ def private_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 @pytest.fixture
 def private_settings(private_broker: EmbeddedBroker, tmp_path: Path) -> Settings:
     """Settings of a test on ``private_broker``, topics created."""
-    settings = Settings.load(kafka_bootstrap_servers=private_broker.start(), topic_partitions=2, data_dir=tmp_path)
+    settings = Settings.load(
+        kafka_bootstrap_servers=private_broker.start(), topic_partitions=2, data_dir=tmp_path, publish_timeout_s=300.0
+    )
     create_topics(settings)
     return settings

@@ -47,7 +47,7 @@ RECHECK_INTERVAL_S = 1.0
 CHECK_TIMEOUT_S = 5.0
 """Time for the answer; :meth:`TopicTail.close` waits as long for the last one."""
 
-START_PATIENCE_S = 10.0
+START_PATIENCE_S = 60.0
 """Time that a cluster may take to tell its topics when a reader starts."""
 
 Place: TypeAlias = "tuple[str, int]"
@@ -128,7 +128,7 @@ class TopicTail:
         """The partitions that the topics have on the cluster; asks and waits.
 
         Raises:
-            ServiceUnavailableError: the cluster does not answer within ten seconds, or a topic is missing or not for
+            ServiceUnavailableError: the cluster does not answer within a minute, or a topic is missing or not for
                 this user.
         """
         until_s = time.monotonic() + START_PATIENCE_S

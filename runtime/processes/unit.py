@@ -53,7 +53,7 @@ class ProcessUnit:
         program: Sequence[str],
         settings: Settings,
         *,
-        ready_timeout_s: float = 120.0,
+        ready_timeout_s: float = 300.0,
         stop_timeout_s: float = 15.0,
         group_grace_s: float = GROUP_GRACE_S,
         listeners: Mapping[str, socket.socket] | None = None,

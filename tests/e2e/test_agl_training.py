@@ -34,7 +34,7 @@ CALLS = "SELECT run_id, mode, count(*) FROM triplets GROUP BY ALL ORDER BY ALL"
 
 def rows_of(view: ViewClient, query: str, run: str) -> list[tuple[Any, ...]]:
     """Of a query whose first column is the run."""
-    return [tuple(row[1:]) for row in view.query(query).rows if row[0] == run]
+    return [tuple(row[1:]) for row in view.query(query, "now").rows if row[0] == run]
 
 
 def has_steps(view: ViewClient, run: str) -> bool:

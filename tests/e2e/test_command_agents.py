@@ -21,6 +21,7 @@ from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.up import Stack
 from tests.producers.llm_proxy.upstreams import ScriptedUpstream, completion
 from tests.support.runs_command import lightstream
+from tests.support.waiting import eventually
 
 PROGRAMS = Path(__file__).with_name("command_agents")
 ROLLOUTS = 4
@@ -68,9 +69,7 @@ async def enqueue(
 
 
 def test_programs_in_three_languages_are_recorded_once(stack: Stack, tmp_path: Path) -> None:
-    subprocess.run(
-        ["go", "build", "-o", tmp_path / "agent", PROGRAMS / "agent.go"], check=True, capture_output=True, timeout=280
-    )
+    subprocess.run(["go", "build", "-o", tmp_path / "agent", PROGRAMS / "agent.go"], check=True, capture_output=True)
     verifier = 'grep -q "^[13]$" "$LIGHTSTREAM_OUTPUT_FILE"'
     commands = {
         "sh": (f"sh {PROGRAMS}/agent.sh",),
@@ -84,15 +83,15 @@ def test_programs_in_three_languages_are_recorded_once(stack: Stack, tmp_path: P
         )
         assert f"{ROLLOUTS} attempts ended, 0 running" in output, output
     view = ViewClient(stack.settings)
-    view.wait_for("now")
-    rows = view.query("SELECT run_id, rollout_id, call_count, reward FROM trajectories WHERE final").rows
+    query = "SELECT run_id, rollout_id, call_count, reward FROM trajectories WHERE final"
     expected = {
         (run_id, f"{run_id}-{number}", 1, float(number in (1, 3)) if run_id == "go" else float(number))
         for run_id in commands
         for number in range(ROLLOUTS)
     }
-    assert sorted(map(tuple, rows)) == sorted(expected)
-    assert view.query("SELECT count(*) FROM triplets WHERE response_token_ids IS NOT NULL").scalar() == 3 * ROLLOUTS
+    eventually(lambda: sorted(map(tuple, view.query(query).rows)) == sorted(expected), what="all trajectories")
+    calls = "SELECT count(*) FROM triplets WHERE response_token_ids IS NOT NULL"
+    assert view.query(calls, "now").scalar() == 3 * ROLLOUTS
 
 
 async def test_a_key_is_good_for_its_attempt_alone(stack: Stack) -> None:

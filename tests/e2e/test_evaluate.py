@@ -74,9 +74,10 @@ def upstream() -> ScriptedUpstream:
 
 
 @pytest.fixture
-def stack(settings: Settings, upstream: ScriptedUpstream) -> Iterator[Stack]:
+def stack(settings: Settings, upstream: ScriptedUpstream, request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """Its parameter: after how many seconds of silence an attempt is closed."""
     server = HttpServer(upstream.app, settings, name="upstream", port=0, setting="")
-    changes = {"llm_upstream_url": f"{server.start()}/v1", "rollout_unresponsive_s": 8.0}
+    changes = {"llm_upstream_url": f"{server.start()}/v1", "rollout_unresponsive_s": getattr(request, "param", 300.0)}
     with Stack(settings.model_copy(update=changes), services=("worker", "view", "proxy")) as stack:
         yield stack
     server.stop()
@@ -123,6 +124,7 @@ def test_an_environment_is_evaluated_on_its_validation_tasks(stack: Stack, tmp_p
     assert ViewClient(stack.settings).query(sql, "now").rows == [["validation"]]
 
 
+@pytest.mark.parametrize("stack", [20.0], indirect=True)
 def test_an_interrupted_evaluation_goes_on(stack: Stack, upstream: ScriptedUpstream, arguments: list[str]) -> None:
     seen: list[int] = []
 

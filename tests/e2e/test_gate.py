@@ -61,9 +61,10 @@ def upstream() -> ScriptedUpstream:
 
 
 @pytest.fixture
-def stack(settings: Settings, upstream: ScriptedUpstream) -> Iterator[Stack]:
+def stack(settings: Settings, upstream: ScriptedUpstream, request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """Its parameter: after how many seconds of silence an attempt is closed."""
     server = HttpServer(upstream.app, settings, name="upstream", port=0, setting="")
-    changes = {"llm_upstream_url": f"{server.start()}/v1", "rollout_unresponsive_s": 8.0}
+    changes = {"llm_upstream_url": f"{server.start()}/v1", "rollout_unresponsive_s": getattr(request, "param", 300.0)}
     with Stack(settings.model_copy(update=changes), services=("worker", "view", "proxy")) as stack:
         yield stack
     server.stop()
@@ -168,6 +169,7 @@ def test_a_sample_of_the_traffic_is_a_set_of_its_own(stack: Stack, asking: list[
         traffic_tasks(stack.settings, consent=("ok", "perhaps"))
 
 
+@pytest.mark.parametrize("stack", [20.0], indirect=True)
 def test_a_gate_that_was_killed_goes_on(stack: Stack, upstream: ScriptedUpstream, asking: list[str]) -> None:
     asked: list[str] = []
     goes_on = threading.Event()

@@ -45,6 +45,8 @@ def environment(kafka_servers: str, tmp_path: Path) -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "LIGHTSTREAM_KAFKA_BOOTSTRAP_SERVERS": kafka_servers,
         "LIGHTSTREAM_TOPIC_PREFIX": f"readme{os.getpid()}.",
+        "LIGHTSTREAM_GATEWAY_PORT": "0",  # the usual ones may be another test's
+        "LIGHTSTREAM_GATEWAY_GRPC_PORT": "0",
         "PWD": str(tmp_path),
     }
 

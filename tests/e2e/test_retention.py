@@ -13,7 +13,7 @@ from pathlib import Path
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import RolloutState
 from lightstream.schemas.topics import ROLLOUTS as ROLLOUTS_TOPIC
-from lightstream.schemas.types import EnqueueRolloutRequest
+from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
 from lightstream.store_views.stores import KafkaLightningStore
@@ -43,7 +43,10 @@ def test_what_is_over_leaves_under_load_and_the_rest_stays_exact(kafka_servers: 
         open_ids: list[str] = []
 
         async def leave_open(store: KafkaLightningStore) -> None:
-            await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n, run_id="open") for n in range(2)])
+            silent = RolloutConfig(unresponsive_seconds=3600.0, timeout_seconds=3600.0)
+            await store.enqueue_many_rollouts(
+                [EnqueueRolloutRequest(input=n, run_id="open", config=silent) for n in range(2)]
+            )
             taken = await store.dequeue_rollout(timeout_s=WAIT_S, run_id="open")
             assert taken is not None
             open_ids.extend(rollout.rollout_id for rollout in await store.query_rollouts())

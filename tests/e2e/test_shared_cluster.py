@@ -12,6 +12,7 @@ from confluent_kafka import admin as kafka_admin
 from lightstream.runtime.settings import Settings
 from lightstream.trainers import ViewClient, make_tiny_model
 from lightstream.up import Stack
+from tests.support.acl_broker import wait_for_rules
 from tests.support.forked import Forked
 from tests.support.oidc_provider import CLIENT, SECRET, oidc_provider
 from tests.support.sasl_broker import PASSWORD, USER, LoginBroker, login_broker
@@ -57,8 +58,9 @@ def allow(broker: LoginBroker, user: str) -> None:
         )
         for kind in (kinds.TOPIC, kinds.GROUP, kinds.TRANSACTIONAL_ID)
     ]
-    for future in admin.create_acls(rules, request_timeout=60).values():
+    for future in admin.create_acls(rules, request_timeout=300).values():
         future.result()
+    wait_for_rules(admin, PREFIX, len(rules))
 
 
 @pytest.mark.parametrize("login", ["password", "token", pytest.param("certificate", marks=pytest.mark.soak)])

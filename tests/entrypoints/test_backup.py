@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from lightstream.cli.view_query import ask_view
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.types import EnqueueRolloutRequest
+from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.store_views.tables import RAW_TABLES
@@ -41,6 +43,10 @@ def test_what_was_backed_up_is_there_again_after_the_folder_was_lost(tmp_path: P
     def rows(stack: Stack, table: str) -> Any:
         return ask_view(stack.settings, f"FROM {table} ORDER BY log_partition, log_offset")["rows"]  # ours
 
+    def caught_up(stack: Stack) -> None:
+        with closing(ViewClient(stack.settings)) as view:
+            view.wait_for("now")
+
     def assembled(stack: Stack) -> int:
         return int(ask_view(stack.settings, "SELECT count(*) FROM trajectories")["rows"][0][0])
 
@@ -48,6 +54,7 @@ def test_what_was_backed_up_is_there_again_after_the_folder_was_lost(tmp_path: P
     with Stack(settings, services=["worker", "view"]) as stack:
         asyncio.run(work(stack.settings, {"a": 2, "b": 1}))
         eventually(lambda: assembled(stack) == 3)
+        caught_up(stack)
         before = {table: rows(stack, table) for table in OF_ROLLOUTS}
     backup = tmp_path / "backup"
     shutil.copytree(settings.data_dir, backup, symlinks=True)
@@ -58,6 +65,7 @@ def test_what_was_backed_up_is_there_again_after_the_folder_was_lost(tmp_path: P
 
     with Stack(settings, services=["worker", "view"]) as stack:
         eventually(lambda: not ask_view(stack.settings, "SELECT 1").get("rebuilding"))
+        caught_up(stack)
         assert {table: rows(stack, table) for table in OF_ROLLOUTS} == before
         asyncio.run(work(stack.settings, {"b": 1}))
         eventually(lambda: assembled(stack) == 4)

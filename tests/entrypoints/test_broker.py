@@ -11,12 +11,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from lightstream.broker import KAFKA_VERSION, EmbeddedBroker, fetch_jars, prepare_quick_start
 from lightstream.broker.jars import jars_folder, locked_jars
 from lightstream.broker.java import class_cache
-from lightstream.runtime.kafka import consumer_config, create_topics, producer_config
+from lightstream.runtime.kafka import PartitionReader, consumer_config, create_topics, producer_config
 from lightstream.runtime.services import discover
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.topics import TRAINING_STEPS
 from tests.support.processes import processes_of
 
-TOPIC = "training-steps"
+TOPIC = TRAINING_STEPS.name
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +42,15 @@ def broker_settings(broker: EmbeddedBroker, module_broker: tuple[EmbeddedBroker,
 def write(settings: Settings, value: str) -> None:
     producer = Producer(producer_config(settings))
     producer.produce(TOPIC, value.encode(), key="key")
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 def read_all(settings: Settings) -> list[str]:
+    _, end = PartitionReader(settings, TRAINING_STEPS, 0, group_id="reader").watermarks()
     consumer = Consumer(consumer_config(settings, group_id="reader"))
-    partition = TopicPartition(TOPIC, 0, 0)
     try:
-        consumer.assign([partition])
-        _, end = consumer.get_watermark_offsets(partition, timeout=30)
-        values = [m.value() for m in consumer.consume(end, timeout=30)]
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        values = [m.value() for m in consumer.consume(end, timeout=300)]
     finally:
         consumer.close()
     return [value.decode() for value in values if value is not None]
@@ -81,7 +81,7 @@ def test_a_record_of_twenty_megabytes_passes(broker_settings: Settings) -> None:
     producer = Producer(producer_config(broker_settings) | {"compression.type": "none"})
     failures: list[object] = []
     producer.produce("spans", bytes(20_000_000), on_delivery=lambda error, _: failures.append(error))
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     assert failures == [None]
 
 

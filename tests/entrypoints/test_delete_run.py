@@ -24,6 +24,7 @@ from lightstream.schemas.examples import example_of
 from lightstream.schemas.records import ResourcesRecord
 from lightstream.schemas.topics import RESOURCES
 from lightstream.schemas.types import EnqueueRolloutRequest
+from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.trainers.ledger.kafka import KafkaLedger
@@ -112,6 +113,8 @@ def test_a_deleted_run_is_gone_from_views_and_disk_and_the_others_are_as_they_we
         finish(settings, COUNTS)
         eventually(lambda: assembled(settings) == COUNTS)
         sizes = {run: write(path) for run, path in files.items()}
+        with closing(ViewClient(settings)) as view:
+            view.wait_for("now")
         before = dict(answer(settings, BY_RUN))
         all_spans = "SELECT rollout_id, log_offset FROM attempts_closed_raw ORDER BY ALL"
         rollouts = [row[0] for row in answer(settings, "SELECT rollout_id FROM rollouts WHERE run_id = 'run-1'")]

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from lightstream.cli.runs import print_runs
 from lightstream.runtime.settings import Settings
-from lightstream.schemas.types import EnqueueRolloutRequest
+from lightstream.schemas.types import EnqueueRolloutRequest, RolloutConfig
 from lightstream.store_views.client import ViewClient
 from lightstream.store_views.stores import KafkaLightningStore
 from lightstream.up import Stack
@@ -32,8 +32,11 @@ def test_what_a_dead_run_left_is_shown_and_cancelled(kafka_servers: str, tmp_pat
         store = KafkaLightningStore(settings)
         await store.start()
         try:
+            silent = RolloutConfig(unresponsive_seconds=3600.0, timeout_seconds=3600.0)
             for run, count in (("it's dead", 5), ("live", 2)):
-                await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n, run_id=run) for n in range(count)])
+                await store.enqueue_many_rollouts(
+                    [EnqueueRolloutRequest(input=n, run_id=run, config=silent) for n in range(count)]
+                )
             assert await store.dequeue_rollout(timeout_s=60, run_id="it's dead") is not None
         finally:
             await store.close()

@@ -8,6 +8,7 @@ from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
 from tests.support.forked import run_forked
 from tests.support.processes import processes_of
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 1500.0
@@ -20,7 +21,7 @@ def run(example: str, settings: Settings, *arguments: str) -> str:
     command = ["-m", f"examples.{example}", "--data-dir", str(data_dir), *arguments]
     done = run_forked(command, child_environment(settings) | {"COLUMNS": "160"}, ROOT, TIMEOUT_S)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert not processes_of(data_dir)
+    eventually(lambda: not processes_of(data_dir), what="no process is left")
     assert any(line.startswith("yes") and ACCOUNTED in line for line in done.stdout.splitlines()), done.stdout
     return done.stdout
 

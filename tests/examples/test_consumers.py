@@ -75,7 +75,7 @@ def publish(settings: Settings, trajectories: Sequence[Trajectory | bytes]) -> N
         else:
             producer.produce(topic, codec.encode(record), record.group_id, headers=list(run_headers(record.run_id)))
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 def of_the_run(chance: random.Random) -> list[Trajectory | bytes]:

@@ -11,6 +11,7 @@ import pytest
 from lightstream.runtime.processes import child_environment
 from lightstream.runtime.settings import Settings
 from tests.support.processes import processes_of
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.examples, pytest.mark.timeout(1800)]
 
@@ -48,7 +49,7 @@ def test_it_reaches_what_it_promises(example: str, settings: Settings) -> None:
     said = [line.strip() for line in done.stdout.split("\n")]
     assert any(line.startswith("yes") for line in said), done.stdout
     assert not any(line.startswith("NO ") for line in said), done.stdout
-    assert not processes_of(data_dir), "no process is left behind"
+    eventually(lambda: not processes_of(data_dir), what="no process is left")
     pictures = list(data_dir.glob("*.png"))
     assert pictures or example == "two_calls", "its curve"
     assert all(picture.stat().st_size for picture in pictures)

@@ -28,7 +28,9 @@ TIMEOUT_S = 120.0
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     folder: Path = tmp_path_factory.mktemp("servers")
-    settings = Settings.load(data_dir=folder, kafka_bootstrap_servers=None, gateway_port=0, gateway_grpc_port=0)
+    settings = Settings.load(
+        data_dir=folder, kafka_bootstrap_servers=None, gateway_port=0, gateway_grpc_port=0, gateway_wait_s=60.0
+    )
     with program(settings, "up", "--no-proxy") as up:
         up.wait_for("worker", "view", "gateway", "gateway-grpc")
         with program(settings, "store") as store:

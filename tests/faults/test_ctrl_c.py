@@ -57,7 +57,7 @@ def test_ctrl_c_is_a_line_and_130(tmp_path: Path, silent: socket.socket, command
     address = f"127.0.0.1:{silent.getsockname()[1]}"
     settings = Settings.load(data_dir=tmp_path, kafka_bootstrap_servers=address, view_url=f"http://{address}")
     assert _interrupted(settings, silent, *command).errors == "Interrupted.\n"
-    assert not processes_of(tmp_path)
+    eventually(lambda: not processes_of(tmp_path), what="no process is left")
 
 
 def test_ctrl_c_while_it_still_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

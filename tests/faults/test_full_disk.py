@@ -42,9 +42,10 @@ class Load:
         while not self._stopping.is_set():
             number += 1
             span_id = f"{number:016x}"
-            while not self._stopping.is_set() and not self._is_accepted(span_id):
+            while not self._is_accepted(span_id):
                 self.refused += 1
-                self._stopping.wait(0.2)
+                if self._stopping.wait(0.2):
+                    return
             self.accepted.append(span_id)
 
     def _is_accepted(self, span_id: str) -> bool:

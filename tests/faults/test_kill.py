@@ -45,7 +45,7 @@ def _run_with_kills(data_dir: Path, victims: list[str], seed: int) -> Account:
             threading.Event().wait(rng.uniform(0, DELAY_S_MAX))
             print(f"kill -9 {victim} after step {step}")
             stack.kill(victim)
-            stack.wait_ready(victim)
+            stack.wait_ready(victim, 600.0)
         eventually(lambda: _steps_done(view) >= STEPS, what="the last step")
         account = take_account(view)
         steps = view.query("SELECT step FROM training_steps ORDER BY log_offset").rows

@@ -174,7 +174,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings
     """Every server in a process of its own, with a broker of theirs."""
     folder: Path = tmp_path_factory.mktemp("servers")
     model = make_tiny_model(folder / "model")
-    settings = Settings.load(data_dir=folder, kafka_bootstrap_servers=None, gateway_port=0, gateway_grpc_port=0)
+    settings = Settings.load(
+        data_dir=folder, kafka_bootstrap_servers=None, gateway_port=0, gateway_grpc_port=0, gateway_wait_s=60.0
+    )
     with program(settings, "up", "--policy", "--checkpoint", str(model)) as up:
         up.wait_for("broker", "worker", "view", "policy", "proxy", "gateway", "gateway-grpc")
         with program(settings, "store") as store:

@@ -21,7 +21,12 @@ from lightstream.stream_processors.core.lifecycle import Limits
 from tests.support.log_tail import Logged, LogTail
 from tests.support.waiting import eventually
 
-from .chaos.history import assert_attempts_open_and_close_once, assert_legal_lives, assert_one_final_trajectory_each
+from .chaos.history import (
+    assert_attempts_open_and_close_once,
+    assert_legal_lives,
+    assert_one_final_trajectory_each,
+    unanswered,
+)
 from .chaos.runner import attempts_begun, task
 from .chaos.scene import Kill, Scene, drawn_kills, scene
 
@@ -90,8 +95,14 @@ def chaos(data_dir: Path, *, runners: int, rollouts: int, work_s_max: float, cou
 def assert_all_is_well(settings: Settings) -> dict[str, RolloutState]:
     """What the log, and the view, say in the end."""
     logs = {topic: LogTail(settings, topic) for topic in (ROLLOUT_EVENTS, ROLLOUTS, SPANS, TRAJECTORIES, DEAD_LETTERS)}
-    states, events = logs[ROLLOUTS].read_to_end(), logs[ROLLOUT_EVENTS].read_to_end()
-    lives = assert_legal_lives(events, states, Limits.of(settings))
+
+    def all_answered() -> bool:
+        """Runners write on: the states first, so that the event of each is read too."""
+        states = logs[ROLLOUTS].read_to_end()
+        return not unanswered(logs[ROLLOUT_EVENTS].read_to_end(), states)
+
+    eventually(all_answered, what="a verdict on each event")
+    lives = assert_legal_lives(logs[ROLLOUT_EVENTS].read, logs[ROLLOUTS].read, Limits.of(settings))
     for state in lives.values():
         assert state.status.is_terminal, state
         assert {attempt.status for attempt in state.attempts} <= OVER, state
@@ -102,7 +113,7 @@ def assert_all_is_well(settings: Settings) -> dict[str, RolloutState]:
     assert logs[DEAD_LETTERS].read_to_end() == []
     begun = Counter(attempts_begun(settings))
     assert set(begun.values()) == {1}, f"run twice: {begun.most_common(3)}"
-    with closing(ViewClient(settings)) as view:
+    with closing(ViewClient(settings, patience_s=300.0)) as view:
         shown = dict(view.query("SELECT status, count(*) FROM rollouts GROUP BY status", at_least="now").rows)
     assert shown == Counter(state.status.value for state in lives.values())
     return lives

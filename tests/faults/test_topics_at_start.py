@@ -67,7 +67,7 @@ def write_rubbish(settings: Settings, topic: Topic) -> str:
     producer = Producer(producer_config(settings))
     for _ in range(2):
         producer.produce(name, b"no record", partition=0, key=b"key")
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     return f"{name}[0] offset 0"
 
 

@@ -14,6 +14,7 @@ from lightstream.store_views.client import ViewClient
 from lightstream.store_views.materialiser import default_path
 from tests.support.processes import processes_of
 from tests.support.program import lightstream, program
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_what_runs_already_is_named_and_nothing_is_started(
     assert "LIGHTSTREAM_DATA_DIR" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (local.data_dir / "broker").exists()
-    assert not processes_of(local.data_dir)
+    eventually(lambda: not processes_of(local.data_dir), what="no process is left")
 
 
 def test_a_stranger_with_the_process_id_of_a_former_run_is_none_of_ours(local: Settings, living: int) -> None:
@@ -84,7 +85,7 @@ def test_a_view_that_cannot_start_says_why_and_no_more(local: Settings) -> None:
     assert f"{file.name} cannot be opened" in done.stderr
     assert "nanobind" not in done.stderr
     assert "Traceback" not in done.stderr
-    assert not processes_of(local.data_dir)
+    eventually(lambda: not processes_of(local.data_dir), what="no process is left")
 
 
 @pytest.mark.parametrize("server", ["view", "proxy", "gateway", "store", "policy"])

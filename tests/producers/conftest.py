@@ -13,6 +13,12 @@ from lightstream.schemas.records import SpanRecord
 from tests.producers.support import read_spans
 
 
+@pytest.fixture(autouse=True)
+def _patient_exporters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine connects in more than the ten seconds that the end of an exporter may take."""
+    monkeypatch.setattr(KafkaSpanExporter.shutdown, "__defaults__", (300.0,))
+
+
 @pytest.fixture
 def tracer(settings: Settings) -> Iterator[OtelTracer]:
     """A tracer that writes to this test's topics."""

@@ -244,6 +244,7 @@ from lightstream.producers.exporter import KafkaSpanExporter
 spans = Spans()
 for i in range(500):
     spans.tracer.start_span(f"s{i}").end()
+KafkaSpanExporter.shutdown.__defaults__ = (100.0,)  # a busy machine connects in more than ten seconds
 exporter = KafkaSpanExporter()
 exporter.export(spans.ended())
 """

@@ -21,8 +21,8 @@ from lightstream.runtime.http import connections
 from lightstream.runtime.http.server import HttpServer
 from lightstream.runtime.settings import Settings
 
-PATIENCE_S = 0.5
-WAIT_S = 60.0
+PATIENCE_S = 3.0
+WAIT_S = 300.0
 
 
 class Served:

@@ -121,7 +121,7 @@ def test_what_is_sent_is_reported_once_as_durable_or_as_lost(settings: Settings,
     publisher = KafkaPublisher(settings)
     for _ in range(100):
         publisher.send(SPANS, "key", SPAN, durable.append)
-    assert publisher.flush(30) == 0
+    assert publisher.flush(300) == 0
     eventually(lambda: len(durable) == 100)
     assert durable == [None] * 100
     publisher.close()

@@ -48,8 +48,8 @@ def publish(settings: Settings, count: int) -> None:
         span = SpanRecord(trace_id="0" * 32, span_id="1" * 16, name=str(number))
         publisher.publish(SPANS, "key", span, partition=1)
         if number % BATCH_RECORDS == 0:
-            assert publisher.flush(60) == 0
-    assert publisher.flush(60) == 0
+            assert publisher.flush(300) == 0
+    assert publisher.flush(300) == 0
     publisher.close()
 
 
@@ -91,7 +91,7 @@ def test_with_read_committed_the_log_ends_where_a_transaction_is_open(settings: 
     def write(value: bytes) -> None:
         producer.begin_transaction()
         producer.produce(topic, value=value, partition=1)
-        assert producer.flush(60) == 0
+        assert producer.flush(300) == 0
 
     write(b"committed")
     producer.commit_transaction(60)

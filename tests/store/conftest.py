@@ -12,12 +12,19 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.interfaces import LightningStore
 from lightstream.store_views.stores import InMemoryLightningStore, KafkaLightningStore
 from lightstream.store_views.stores.http import LightningStoreClient
+from lightstream.store_views.stores.kafka import dispatcher
 from lightstream.up import Stack
 from tests.store_views.stores_http.support import local_settings, served
 
 from .support import cancel_what_is_left
 
 BACK_ENDS = ["memory", "http", "kafka"]
+
+
+@pytest.fixture(autouse=True)
+def _patient_with_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that has just begun asks a worker for its queue, which takes a slow machine more than a second."""
+    monkeypatch.setattr(dispatcher, "PATIENCE_S", 300.0)
 
 
 @pytest.fixture(scope="session")

@@ -31,9 +31,16 @@ from lightstream.schemas.records import (
 from lightstream.schemas.topics import Topic
 from lightstream.schemas.types import EnqueueRolloutRequest
 from lightstream.store_views.stores import KafkaLightningStore
+from lightstream.store_views.stores.kafka import dispatcher
 from lightstream.store_views.stores.kafka.dispatcher import Dispatcher, LeaseRequest
 from lightstream.up import Stack
 from tests.store.support import under_way
+
+
+@pytest.fixture(autouse=True)
+def _patient_with_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that has just begun asks a worker for its queue, which takes a slow machine more than a second."""
+    monkeypatch.setattr(dispatcher, "PATIENCE_S", 300.0)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tests.stream_processors.assembly.build import closed, opened, proxy_span
 from tests.stream_processors.worker.harness import TopicReader, WorkerProcess
 from tests.support.topics import delete_topics
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 TOKENS = 60_000
 """480 KB a call with log-probabilities and mask, of 1 MiB that a record takes."""
 

@@ -32,7 +32,7 @@ from lightstream.store_views.server import create_app
 from tests.stream_processors.assembly.build import proxy_span
 from tests.support.waiting import eventually
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 @contextmanager

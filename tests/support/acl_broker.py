@@ -16,10 +16,11 @@ from lightstream.broker.config import server_properties
 from lightstream.runtime.kafka import common_config
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.topics import Topic
+from tests.support.waiting import eventually
 
 ADMIN: Any = kafka_admin  # these names are public, but not in its __all__
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 
 
 @contextmanager
@@ -67,3 +68,16 @@ def _change(settings: Settings, topic: Topic, how: str) -> None:
     admin = AdminClient(common_config(settings))  # has to live until it has the answers
     for future in getattr(admin, how)(rules).values():
         future.result(TIMEOUT_S)
+    wait_for_rules(admin, topic.full_name(settings.topic_prefix), len(rules) if how == "create_acls" else 0)
+
+
+def wait_for_rules(admin: AdminClient, name: str, count: int) -> None:
+    """Until the broker goes by so many rules of that name, some moments after it has written them."""
+    kinds, patterns = ADMIN.ResourceType, ADMIN.ResourcePatternType
+    anything = (ADMIN.AclOperation.ANY, ADMIN.AclPermissionType.ANY)
+    wanted = ADMIN.AclBindingFilter(kinds.ANY, name, patterns.ANY, None, None, *anything)
+
+    def found() -> int:
+        return len(admin.describe_acls(wanted, request_timeout=TIMEOUT_S).result())
+
+    eventually(lambda: found() == count, what=f"{count} rules of {name!r}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,19 @@ from confluent_kafka.admin import AdminClient
 
 from lightstream.broker import EmbeddedBroker, embedded
 from lightstream.broker.config import server_properties
-from lightstream.runtime.kafka import common_config
+from lightstream.runtime.kafka import common_config, connected
+from lightstream.runtime.ports import free_port
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import AccessRefusedError
 from tests.support.oidc_provider import AUDIENCE, OidcProvider
+from tests.support.waiting import eventually
 
 ADMIN: Any = kafka_admin  # these names are public, but not in its __all__
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer"
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER, PASSWORD = "alice", "alice's password"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,10 @@ def login_broker(folder: Path, provider: OidcProvider | None = None) -> Generato
         provider: whose tokens the broker takes, at a listener of their own.
     """
     ca, certificate, key = _certificates(folder)
-    sasl, ssl, oidc = (f"127.0.0.1:{port}" for port in _free_ports(3))
+    ports: list[int] = []
+    for _ in range(3):
+        ports.append(free_port(ports))
+    sasl, ssl, oidc = (f"127.0.0.1:{port}" for port in ports)
 
     def with_logins(settings: Settings, files: Any, port: int, controller_port: int) -> str:
         listeners = {"PLAINTEXT": f"127.0.0.1:{port}", "SASL_PLAINTEXT": sasl, "SSL": ssl}
@@ -116,18 +122,24 @@ def login_broker(folder: Path, provider: OidcProvider | None = None) -> Generato
             admin = login.admin()  # has to live until it has the answer
             for future in admin.alter_user_scram_credentials([change], request_timeout=TIMEOUT_S).values():
                 future.result()
+            eventually(partial(_lets_in, sasl), what=f"the broker knows {USER}")
             yield login
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
+def _lets_in(sasl: str) -> bool:
+    """Whether ``USER`` may log in by SCRAM by now: the broker learns of a password after it has written it."""
+    settings = Settings.load(
+        kafka_bootstrap_servers=sasl,
+        kafka_security_protocol="SASL_PLAINTEXT",
+        kafka_sasl_mechanism="SCRAM-SHA-512",
+        kafka_sasl_username=USER,
+        kafka_sasl_password=PASSWORD,
+    )
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+        connected(settings, timeout_s=TIMEOUT_S)
+    except AccessRefusedError:
+        return False
+    return True
 
 
 def _certificates(folder: Path) -> tuple[Path, Path, Path]:

@@ -47,7 +47,7 @@ def _set(settings: Settings, topic: Topic, option: str, value: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap_servers(settings)})
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(timeout=30)
+        future.result(timeout=300)
 
 
 def _wait_until_refused(settings: Settings, topic: Topic, code: int) -> None:
@@ -59,7 +59,7 @@ def _wait_until_refused(settings: Settings, topic: Topic, code: int) -> None:
     def is_refused(partition: int) -> bool:
         errors: list[KafkaError | None] = []
         producer.produce(name, value, span.trace_id, partition, lambda error, _message: errors.append(error))
-        producer.flush(30)
+        producer.flush(300)
         return errors[0] is not None and errors[0].code() == code
 
     for partition in range(topic.partitions(settings.topic_partitions)):

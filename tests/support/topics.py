@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,25 @@ from confluent_kafka.admin import AdminClient
 
 from lightstream.runtime.kafka import create_topics
 from lightstream.runtime.settings import Settings
+from lightstream.schemas.errors import ServiceUnavailableError
 from lightstream.schemas.topics import TOPICS
+from tests.support.waiting import eventually
 
 
 def settings_on(kafka_servers: str, folder: Path, **settings: Any) -> Settings:
     """Settings with a topic prefix of their own on that broker, and two partitions; the topics are not made."""
     fields: dict[str, Any] = {"topic_prefix": f"t{uuid.uuid4().hex[:12]}.", "topic_partitions": 2} | settings
     return Settings.load(kafka_bootstrap_servers=kafka_servers, data_dir=folder, **fields)
+
+
+def _are_made(settings: Settings) -> bool:
+    """A busy broker may take longer than it is given: what is there by then is left out the next time."""
+    try:
+        create_topics(settings)
+    except ServiceUnavailableError as error:
+        print(f"asked again: {error}")
+        return False
+    return True
 
 
 class TopicSets:
@@ -36,7 +49,7 @@ class TopicSets:
 
     def _make(self) -> str:
         settings = settings_on(self._kafka_servers, Path())
-        create_topics(settings)
+        eventually(partial(_are_made, settings), what="the topics of a test")
         return settings.topic_prefix
 
     def delete_unused(self, admin: AdminClient) -> None:

@@ -146,7 +146,7 @@ async def test_a_second_consumer_and_another_algorithm_are_refused(settings: Set
 async def test_a_record_that_is_no_trajectory_is_passed_over_and_counted(settings: Settings) -> None:
     producer = Producer(producer_config(settings, linger_ms=0))
     producer.produce(TRAJECTORIES.full_name(settings.topic_prefix), b"nonsense")
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     await enqueue(settings, "a")
     async with aclosing(steps_of(settings, steps=1)) as steps:
         assert [names(step.groups) async for step in steps] == [["a"]]

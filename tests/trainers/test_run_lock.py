@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def test_the_second_is_refused_by_name_of_the_first_and_goes_on_at_once_after_it
             pass
     finally:
         holder.kill()
-    # Not reaped yet: a zombie is no trainer.
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # not reaped yet: a zombie is no trainer
     with lock(settings):
         pass
     holder.wait()

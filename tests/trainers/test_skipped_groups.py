@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from pathlib import Path
@@ -25,7 +26,6 @@ from .support.instant_store import InstantStore
 from .support.trajectories import make_trajectory
 
 ROLLOUT_S = 0.1
-OTHERS_MAX = 5_000
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_other_runs_do_not_keep_a_group_waiting(settings: Settings, monkeypatch:
 
     def others() -> None:  # of an older writer, so that each has to be decoded
         publisher = KafkaPublisher(settings)
-        for number in range(OTHERS_MAX):
+        for number in itertools.count():
             other = make_trajectory(f"other-{number}", group_id="trainer-s1-g0", run_id="other")
             publisher.publish(TRAJECTORIES, "other", other).result(300)
             started.set()

@@ -33,7 +33,8 @@ WANDB_HEADER_BYTES, BLOCK_BYTES, FULL, LAST = 7, 32768, 1, 4
 
 
 @pytest.fixture
-def nobody_serves(settings: Settings) -> Settings:
+def nobody_serves(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(following, "FINISH_S", 300.0)
     return settings.model_copy(update={"proxy_url": "http://127.0.0.1:9"})
 
 

@@ -56,7 +56,7 @@ async def test_a_waiting_consumer_says_what_the_open_rollouts_do(
     running = state("mine-1", RolloutStatus.RUNNING, run_id="mine").model_copy(update={"attempts": [attempt]})
     publisher = KafkaPublisher(settings, linger_ms=1)
     publisher.publish(ROLLOUTS, "mine-1", running)
-    assert publisher.flush(30) == 0
+    assert publisher.flush(300) == 0
     with running_view(settings):
         eventually(lambda: "mine-1 (running, Runner runner-7" in RunsRollouts(settings, "mine")())
         async with aclosing(trajectories("mine", trainer_id="consumer", settings=settings)) as steps:

@@ -32,7 +32,6 @@ def assert_legal_lives(events: Sequence[Logged], states: Sequence[Logged], limit
     event_at: dict[Place, Record | None] = {(logged.partition, logged.offset): logged.record for logged in events}
     time_at = {(logged.partition, logged.offset): logged.logged_unix_nano for logged in events}
     lives: dict[str, RolloutState] = {}
-    answered: set[Place] = set()
     for logged in states:
         state = logged.record
         if not isinstance(state, RolloutState):
@@ -42,17 +41,28 @@ def assert_legal_lives(events: Sequence[Logged], states: Sequence[Logged], limit
             assert state == before, f"two answers to one event:\n{before}\n{state}"
             continue
         place = (logged.partition, state.source_offset)
-        answered.add(place)
         made = fold(before, _event_of(event_at[place], state), state.source_offset, limits, time_at[place])
         assert made.record == state, f"after {before}\nthe event {event_at[place]}\nmakes {made.record}\nnot {state}"
         if before is not None and before.status.is_terminal:
             assert _decided(before) == _decided(state), f"it was over, and changed:\n{before}\n{state}"
         lives[state.rollout.rollout_id] = state
-    # A sign of life may change nothing, and a suspicion is no more than that: both are passed over without a word.
-    unanswered = (EventKind.HEARTBEAT, EventKind.SUSPECTED)
-    asked = {at for at, event in event_at.items() if isinstance(event, RolloutEvent) and event.kind not in unanswered}
-    assert asked <= answered, f"events without a verdict: {[event_at[at] for at in sorted(asked - answered)]}"
+    assert not (left := unanswered(events, states)), f"events without a verdict: {[event_at[at] for at in left]}"
     return lives
+
+
+def unanswered(events: Sequence[Logged], states: Sequence[Logged]) -> list[Place]:
+    """Where the events are that have no verdict and need one."""
+    answered = {
+        (logged.partition, logged.record.source_offset) for logged in states if isinstance(logged.record, RolloutState)
+    }
+    # A sign of life may change nothing, and a suspicion is no more than that: both are passed over without a word.
+    silent = (EventKind.HEARTBEAT, EventKind.SUSPECTED)
+    asked = {
+        (logged.partition, logged.offset)
+        for logged in events
+        if isinstance(logged.record, RolloutEvent) and logged.record.kind not in silent
+    }
+    return sorted(asked - answered)
 
 
 def assert_attempts_open_and_close_once(marks: Iterable[Logged], lives: dict[str, RolloutState]) -> None:

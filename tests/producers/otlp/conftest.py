@@ -18,6 +18,9 @@ from tests.producers.support import read_records
 
 StartGateway = Callable[..., "Addresses"]
 
+WAIT_S = 60.0
+"""Time that a gateway gives its spans to become durable: its first ones wait for the connection too."""
+
 
 @dataclass(frozen=True)
 class Addresses:
@@ -33,7 +36,8 @@ def start_gateway(settings: Settings) -> Iterator[StartGateway]:
     with ExitStack() as stack:
 
         def start(base: Settings = settings, **changes: Any) -> Addresses:
-            changed = base.model_copy(update={"gateway_port": 0, "gateway_grpc_port": 0} | changes)
+            free = {"gateway_port": 0, "gateway_grpc_port": 0, "gateway_wait_s": WAIT_S}
+            changed = base.model_copy(update=free | changes)
             server = gateway(changed)
             stack.callback(server.stop)
             return Addresses(server.start(), discover(changed, "gateway-grpc").address)

@@ -19,7 +19,7 @@ from lightstream.producers.otlp.gateway import gateway
 from lightstream.runtime.kafka import common_config
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.records import DeadLetter
-from tests.producers.otlp.conftest import StartGateway
+from tests.producers.otlp.conftest import WAIT_S, StartGateway
 from tests.producers.otlp.requests import TRACE_ID, json_request, json_span, log_request, span, trace_request
 from tests.producers.support import read_spans
 from tests.support.waiting import eventually
@@ -43,7 +43,7 @@ def write(settings: Settings, topic: str, *messages: tuple[bytes | None, bytes])
     producer = Producer(common_config(settings) | {"compression.type": "gzip"})
     for key, value in messages:
         producer.produce(topic, value, key=key)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
 
 
 def test_both_encodings_with_and_without_keys(
@@ -78,9 +78,8 @@ def test_both_encodings_with_and_without_keys(
 
 
 def test_a_second_gateway_goes_on_where_the_first_stopped(settings: Settings, topics: tuple[str, str]) -> None:
-    changed = settings.model_copy(
-        update={"gateway_port": 0, "gateway_grpc_port": 0, "gateway_traces_topics": topics[0]}
-    )
+    changes = {"gateway_port": 0, "gateway_grpc_port": 0, "gateway_wait_s": WAIT_S}
+    changed = settings.model_copy(update=changes | {"gateway_traces_topics": topics[0]})
     for number in (1, 2):
         write(settings, topics[0], (None, trace_request(span(number)).SerializeToString()))
         server = gateway(changed)

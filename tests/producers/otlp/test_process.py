@@ -25,6 +25,7 @@ from lightstream.runtime.processes import ProcessUnit, Supervisor
 from lightstream.runtime.services import find
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import ServiceUnavailableError
+from tests.producers.otlp.conftest import WAIT_S
 from tests.producers.otlp.requests import PROTOBUF, span, trace_request
 from tests.producers.support import read_spans
 from tests.support.waiting import eventually
@@ -36,7 +37,7 @@ KILLS = 3
 @pytest.fixture
 def supervised(settings: Settings) -> Iterator[tuple[Supervisor, Listeners]]:
     """A gateway kept running by a supervisor that holds its sockets."""
-    fixed = settings.model_copy(update={"gateway_port": 0, "gateway_grpc_port": 0})
+    fixed = settings.model_copy(update={"gateway_port": 0, "gateway_grpc_port": 0, "gateway_wait_s": WAIT_S})
     listeners = open_listeners(fixed)
     supervisor = Supervisor()
     supervisor.start([ProcessUnit("gateway", COMMAND, fixed, listeners=listeners.by_name())])
@@ -60,8 +61,8 @@ def test_what_was_acknowledged_survives_kills_under_load(
     supervisor, listeners = supervised
     provider = TracerProvider(shutdown_on_exit=False)
     exporters: list[SpanExporter] = [
-        HttpSpanExporter(f"{url_of(listeners.http)}/v1/traces", timeout=60),
-        GrpcSpanExporter(url_of(listeners.grpc), timeout=60),
+        HttpSpanExporter(f"{url_of(listeners.http)}/v1/traces", timeout=300),
+        GrpcSpanExporter(url_of(listeners.grpc), timeout=300),
     ]
     acknowledged: list[set[str]] = [set(), set()]
     failed: list[str] = []
@@ -88,7 +89,7 @@ def test_what_was_acknowledged_survives_kills_under_load(
     eventually(lambda: all(len(n) > c for n, c in zip(acknowledged, counts, strict=True)), what="spans flow again")
     stop.set()
     for thread in threads:
-        thread.join(120)
+        thread.join()
     for exporter in exporters:
         exporter.shutdown()
     records = read_spans(settings)
@@ -106,14 +107,15 @@ def test_a_client_waits_at_the_door_while_the_gateway_is_away(
     for listener in listeners.by_name().values():
         socket.create_connection(listener.getsockname(), timeout=10).close()
     url = f"{url_of(listeners.http)}/v1/traces"
-    answer = httpx.post(url, content=trace_request(span()).SerializeToString(), headers=PROTOBUF, timeout=60)
+    answer = httpx.post(url, content=trace_request(span()).SerializeToString(), headers=PROTOBUF, timeout=300)
     assert answer.status_code == 200
     assert len(read_spans(settings)) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_good_order(settings: Settings, tmp_path: Path, number: signal.Signals) -> None:
-    fixed = settings.model_copy(update={"gateway_port": free_port(), "gateway_grpc_port": 0})
+    changes = {"gateway_port": free_port(), "gateway_grpc_port": 0, "gateway_wait_s": WAIT_S}
+    fixed = settings.model_copy(update=changes)
     with (
         (tmp_path / "log").open("wb") as log,
         subprocess.Popen(COMMAND, env=os.environ | fixed.to_environment(), stdout=log, stderr=log) as process,
@@ -125,10 +127,10 @@ def test_a_signal_ends_it_in_good_order(settings: Settings, tmp_path: Path, numb
         assert grpc_service is not None
         host, port = service.address.removeprefix("http://").split(":")
         body = trace_request(span()).SerializeToString()
-        with socket.create_connection((host, int(port)), timeout=60) as client:
+        with socket.create_connection((host, int(port)), timeout=300) as client:
             head = "POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
             client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:5])
-            exporter = GrpcSpanExporter(grpc_service.address, timeout=60)
+            exporter = GrpcSpanExporter(grpc_service.address, timeout=300)
             assert exporter.export([one_span(TracerProvider(shutdown_on_exit=False), "g")]) is SpanExportResult.SUCCESS
             process.send_signal(number)
             client.sendall(body[5:])

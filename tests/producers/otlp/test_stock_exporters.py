@@ -45,7 +45,7 @@ def compression(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def span_exporter(protocol: str, addresses: Addresses, monkeypatch: pytest.MonkeyPatch) -> SpanExporter:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "300")
     if protocol == "http":
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", addresses.http)
         return HttpSpanExporter()
@@ -197,6 +197,7 @@ def test_log_records(
 
     endpoint = addresses.http if protocol == "http" else addresses.grpc
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "300")
     provider = LoggerProvider(shutdown_on_exit=False)
     exporter = HttpLogExporter() if protocol == "http" else GrpcLogExporter()
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))

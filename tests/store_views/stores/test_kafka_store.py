@@ -141,7 +141,7 @@ async def test_who_waits_for_work_is_told_that_the_store_was_closed(running: Set
 
 def test_of_very_many_events_only_some_hundred_wait_for_their_result(settings: Settings) -> None:
     """Without a worker none is answered: the others were never written."""
-    impatient = settings.model_copy(update={"publish_timeout_s": 2.0})
+    impatient = settings.model_copy(update={"publish_timeout_s": 20.0})
 
     async def scenario() -> None:
         async with opened(impatient) as store:

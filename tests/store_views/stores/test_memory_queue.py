@@ -19,7 +19,7 @@ import pytest
 from lightstream.store_views.stores import InMemoryLightningStore
 from tests.support.waiting import eventually
 
-LONG_S = 60.0
+LONG_S = 600.0
 POLLS = 50
 
 

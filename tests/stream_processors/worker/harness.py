@@ -30,7 +30,7 @@ from tests.support.log_tail import LogTail
 from tests.support.waiting import eventually
 
 START_TIMEOUT_S = 300.0
-STOP_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 300.0
 RUN = """
 from lightstream.runtime.settings import Settings
 from lightstream.stream_processors.worker import run
@@ -129,7 +129,7 @@ class TopicReader:
         self._log.read_to_end()
         return self.records
 
-    def wait_for(self, count: int, timeout_s: float = 60.0) -> list[Record]:
+    def wait_for(self, count: int, timeout_s: float = 300.0) -> list[Record]:
         """Wait until there are ``count`` records."""
         return eventually(
             lambda: records if len(records := self.poll()) >= count else [],
@@ -139,7 +139,9 @@ class TopicReader:
 
 
 def enqueued(rollout_id: str, **config: object) -> RolloutEvent:
-    spec = RolloutSpec(rollout_id=rollout_id, config=RolloutConfig.model_validate(config))
+    """Its attempts may be silent for an hour, unless ``config`` says otherwise."""
+    patient: dict[str, object] = {"unresponsive_seconds": 3600.0, "timeout_seconds": 3600.0}
+    spec = RolloutSpec(rollout_id=rollout_id, config=RolloutConfig.model_validate(patient | config))
     return RolloutEvent(
         event_id=f"{rollout_id}:enqueued",
         kind=EventKind.ENQUEUED,

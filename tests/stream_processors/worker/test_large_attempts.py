@@ -25,7 +25,7 @@ from tests.stream_processors.assembly.build import closed, opened, proxy_span, r
 
 from .harness import CODEC, TopicReader
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 others_are_out = threading.Event()
 
 

@@ -18,7 +18,7 @@ from lightstream.schemas.records import Trajectory
 from lightstream.schemas.topics import TRAJECTORIES
 from lightstream.stream_processors.worker.large_trajectories import sweep_large_records
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 GRACE_S = 600.0
 
 

@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 
 from .harness import CODEC, TopicReader, ended, enqueued, span, started
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 class Log:

@@ -81,7 +81,7 @@ class Announcer:
             created_unix_nano=time.time_ns(),
         )
         self._producer.produce(self._topic, Codec().encode(record), key=record.resources_id)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(300) == 0
 
 
 @pytest.fixture

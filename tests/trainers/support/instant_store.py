@@ -54,7 +54,7 @@ class InstantStore(LightningStore):
             self.asked.append(request.rollout_id or "")
             if request.rollout_id not in self.deaf:
                 self.publish(request)
-        assert self._publisher.flush(30) == 0
+        assert self._publisher.flush(300) == 0
         return [Rollout(rollout_id=r.rollout_id or "", input=r.input, start_time=0.0) for r in rollouts]
 
     async def close(self) -> None:
