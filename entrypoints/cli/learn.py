@@ -45,8 +45,14 @@ def seconds_of(name: str, text: str) -> float:
 
 
 def consent_of(text: str) -> tuple[str, str]:
-    """Name and text of ``KEY=VALUE``; of ``KEY`` alone the text is ``true``."""
+    """Name and text of ``KEY=VALUE``; of ``KEY`` alone the text is ``true``.
+
+    Raises:
+        SettingsError: the name is empty, or has a quote, which no query may have.
+    """
     key, _, value = text.partition("=")
+    if not key or '"' in key:
+        raise SettingsError(f"{key!r} is no name of metadata.", next_step="Give KEY=VALUE, such as consent=true.")
     return key, value or "true"
 
 

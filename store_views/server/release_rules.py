@@ -32,6 +32,7 @@ RULE_TIMEOUT_S = 10.0
 ROW_CHARS_MAX = 500
 LANE = "others"
 """Rules are statements of people, and wait in their lane."""
+ALARMS_LANE = "dashboard"
 
 _STATES = """
 SELECT release, revision, stable, candidate, offered.logged_unix_nano, rules
@@ -77,6 +78,7 @@ class ReleaseRules:
         self._rolled_back: dict[str, int] = {}
         self._unasked = False
         self._alarms: list[tuple[str, str]] = []
+        self._alarms_failed = False
 
     @property
     def failures(self) -> dict[tuple[str, str], str]:
@@ -108,9 +110,9 @@ class ReleaseRules:
         for round_number in count():
             try:
                 await self.ask_once()
+                self._unasked = False
                 if round_number % ROUNDS_PER_ALARMS == 0:
                     await self.look_for_alarms()
-                self._unasked = False
             except LightstreamError as error:
                 if not self._unasked:
                     logger.warning("the rules of releases were not asked: %s", error)
@@ -139,14 +141,18 @@ class ReleaseRules:
                 await self._ask(one)
 
     async def look_for_alarms(self) -> None:
-        """Read ``release_alarms``. After a failure the alarms of the last time stay.
-
-        Raises:
-            LightstreamError: it cannot be read.
-        """
-        self._alarms = await self._answering.found(
-            "alarms of releases", _alarms, self._limits.timeout_s, lane_name=LANE
-        )
+        """Read ``release_alarms``. After a failure the last alarms stay, and the log has the reason once."""
+        if self._materialiser.rebuilding is not None or self._materialiser.failure is not None:
+            return
+        try:
+            self._alarms = await self._answering.found(
+                "alarms of releases", _alarms, self._limits.timeout_s, lane_name=ALARMS_LANE
+            )
+            self._alarms_failed = False
+        except LightstreamError as error:
+            if not self._alarms_failed:
+                logger.warning("the alarms of releases were not read: %s", error)
+            self._alarms_failed = True
 
     async def _ask(self, watched: Watched) -> None:
         for name, sql in watched.rules:

@@ -7,14 +7,25 @@ WITH calls AS (
     SELECT release, rollout_id, start_unix_nano, reward FROM release_calls
 ),
 rewarded AS (
-    SELECT release, min(start_unix_nano) AS first, max(start_unix_nano) AS last,
-        max(start_unix_nano) FILTER (reward IS NOT NULL) AS last_rewarded
+    SELECT release, max(start_unix_nano) AS last, max(start_unix_nano) FILTER (reward IS NOT NULL) AS last_rewarded
     FROM calls
     GROUP BY release
 ),
+unrewarded AS (
+    SELECT release, (max(last) - min(start_unix_nano)) / 3.6e12 AS hours
+    FROM calls
+    JOIN rewarded USING (release)
+    WHERE start_unix_nano > coalesce(last_rewarded, 0)
+    GROUP BY release
+),
 scored AS (
-    SELECT rollout_id, avg(value) FILTER (is_judge) AS judge, avg(value) FILTER (NOT is_judge) AS person
-    FROM (SELECT rollout_id, value, starts_with(scored_by, 'judge ') AS is_judge FROM scores)
+    SELECT rollout_id, avg(value) FILTER (is_judge) AS judge,
+        avg(value) FILTER (NOT is_judge AND name = 'feedback' AND compared_with IS NULL) AS person
+    FROM (
+        SELECT rollout_id, name, value, compared_with,
+            starts_with(scored_by, 'judge ') OR starts_with(key, 'judge/') AS is_judge
+        FROM scores
+    )
     GROUP BY rollout_id
 ),
 compared AS (
@@ -27,15 +38,17 @@ compared AS (
 serving AS (
     SELECT release, candidate AS model FROM releases WHERE candidate IS NOT NULL
     UNION ALL
-    SELECT release, stable FROM releases WHERE previous IS NOT NULL
+    SELECT state.release, state.stable
+    FROM releases AS state
+    JOIN release_changes AS first ON first.release = state.release AND first.revision = 1
+    WHERE state.stable <> first.stable
 )
 SELECT
     release, 'rewards_silent' AS alarm,
-    'no call of the last ' || ((last - coalesce(last_rewarded, first)) // 3_600_000_000_000)::VARCHAR
-        || ' hours has a reward' AS detail,
+    'no call of the last ' || floor(hours)::BIGINT::VARCHAR || ' hours of traffic has a reward' AS detail,
     'Look whether the sender of rewards still runs. Without rewards nothing is learned.' AS next_step
-FROM rewarded
-WHERE last - coalesce(last_rewarded, first) > 86_400_000_000_000
+FROM unrewarded
+WHERE hours > 24
 UNION ALL
 SELECT
     release, 'judge_disagrees',
@@ -47,7 +60,7 @@ WHERE rollouts >= 20 AND correlation < 0.3
 UNION ALL
 SELECT
     release, 'gate_bypassed', model || ' serves without a passed report of the gate',
-    'Take it through `lightstream gate`, or roll it back.'
+    'Roll it back, or take it through `lightstream gate` (with --stable, where it is the stable model already).'
 FROM serving
 WHERE release IN (SELECT release FROM gate_reports)
     AND NOT EXISTS (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lightstream.schemas.records import GateOutcome, GateReport
 from lightstream.schemas.releases import Author, Release, offer, promote, roll_back, set_stable
 from lightstream.store_views.feedback import Feedback, Target
+from lightstream.store_views.queries import named_query
 from tests.store_views.log_file import LogFile
 from tests.stream_processors.assembly.build import closed, opened, proxy_span, reward_span
 
@@ -111,8 +113,44 @@ def test_rewards_that_fall_silent_are_an_alarm_after_a_day(log: LogFile) -> None
     alone = proxy_span(4, attributes=of_release("stable")).model_copy(update={"rollout_id": None, "attempt_id": None})
     log.write(later(alone, DAY // 2))
     assert alarms(log) == []
+    after_a_quiet_weekend = later(alone.model_copy(update={"span_id": f"{6:016x}"}), DAY)
+    log.write(after_a_quiet_weekend)
+    assert alarms(log) == []
     log.write(later(alone.model_copy(update={"span_id": f"{5:016x}"}), 2 * DAY))
-    assert alarms(log) == [("rewards_silent", "no call of the last 48 hours has a reward")]
+    assert alarms(log) == [("rewards_silent", "no call of the last 36 hours of traffic has a reward")]
+
+
+def test_a_stable_model_that_was_the_first_needs_no_report(log: LogFile) -> None:
+    first = set_stable(Release("agent", None), AUTHOR, "run@1")
+    second = set_stable(Release("agent", first), AUTHOR, "run@2")
+    log.write(first, report("run@9", GateOutcome.PASSED), second)
+    assert alarms(log) == [("gate_bypassed", "run@2 serves without a passed report of the gate")]
+    log.write(set_stable(Release("agent", second), AUTHOR, "run@1"))
+    assert alarms(log) == []
+
+
+def test_an_arm_is_judged_by_the_calls_that_its_own_model_answered(log: LogFile) -> None:
+    first = set_stable(Release("agent", None), AUTHOR, "run@1")
+    offered = offer(Release("agent", first), replace(AUTHOR, now_unix_nano=0), "run@2", 0.5)
+    log.write(first, offered, state("r1"))
+    fallen = of_release("candidate", fallback="500: out of memory", model="run@1")
+    stable, own = of_release("stable", model="run@1"), of_release("candidate")
+    log.write_and_assemble(
+        opened(),
+        proxy_span(1, attributes=stable),
+        proxy_span(2, attributes=fallen),
+        proxy_span(3, attributes=own),
+        reward_span(9, 0.5),
+        closed(),
+    )
+    sql, values = named_query("release-arms").statement({"release": "agent"})
+    rows = [(row["arm"], row["calls"], row["fallbacks"], row["rewarded"]) for row in log.dicts(sql, values)]
+    assert rows == [("stable", 1, 0, 1), ("candidate", 2, 1, 1)]
+    log.write(roll_back(Release("agent", offered), AUTHOR))
+    assert [row["arm"] for row in log.dicts(sql, values)] == ["stable"]
+    sql, values = named_query("releases").statement({})
+    (row,) = log.dicts(sql, values)
+    assert (row["stable"], row["candidate"], row["report_outcome"]) == ("run@1", None, None)
 
 
 @pytest.mark.parametrize(("sign", "rollouts", "found"), [(1.0, 20, False), (-1.0, 20, True), (-1.0, 19, False)])

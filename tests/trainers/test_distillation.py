@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ PROMPTS = [f"say {digit}" for digit in range(10)]
 
 def options(model: Path, **changes: Any) -> VERL:
     base: dict[str, Any] = {"model": model, "steps": 60, "learning_rate": 7e-3, "weight_decay": 0.0, "threads": 1}
-    base |= {"advantage": "distillation", "kl_loss_coefficient": 1.0, "kl_loss_type": "k2"}
+    base |= {"advantage": "distillation", "kl_loss_coefficient": 1.0, "kl_loss_type": "k2", "reference": model}
     return VERL(**(base | changes))
 
 
@@ -168,6 +169,29 @@ def test_an_answer_that_teaches_nothing_is_named(
     assert url in str(refused.value)
 
 
+def test_a_row_that_is_too_long_and_one_with_an_image_are_refused(
+    student: Path, server: tuple[TeacherServer, str]
+) -> None:
+    made, url = server
+    arrays = arrays_of(DigitTask(student, seed=3).roll_out(student, step=1, groups=1))
+    made.failures = [Response("too long", 400) for _ in range(len(arrays))]
+    with pytest.raises(TrainingError, match="--max-model-len"):
+        Teacher(url).logprobs(arrays)
+    with pytest.raises(TrainingError, match="is not shown images"):
+        Teacher(url).logprobs(replace(arrays, images=[(b"png",), *arrays.images[1:]]))
+
+
+def test_a_key_is_in_no_error(
+    student: Path, server: tuple[TeacherServer, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-\n-secret")
+    arrays = arrays_of(DigitTask(student, seed=3).roll_out(student, step=1, groups=1))
+    with pytest.raises(TrainingError) as refused:
+        Teacher(server[1]).logprobs(arrays)
+    assert "is malformed" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
 def test_a_server_that_stays_away_ends_the_step_with_its_reason(student: Path) -> None:
     arrays = arrays_of(DigitTask(student, seed=3).roll_out(student, step=1, groups=1))
     with pytest.raises(TrainingError, match="does not answer"):
@@ -178,12 +202,15 @@ def test_a_server_that_stays_away_ends_the_step_with_its_reason(student: Path) -
     ("changes", "said"),
     [
         ({"kl_loss_coefficient": 0.0}, "nothing would move the weights"),
+        ({"reference": None}, "it has no reference"),
+        ({"reference": "http://h:abc/v1"}, "is no address of a server"),
+        ({"reference": "http://ada:secret@h/v1"}, "has a user or password in it"),
         (
             {"reference": "http://127.0.0.1:9/v1", "temperature": 0.5},
             "temperature is 0.5, and its reference a server's",
         ),
         ({"reference": "http://127.0.0.1:9/v1", "processes": 2}, "processes is 2, and its reference a server's"),
-        ({"refill_silent_groups": 2}, "its advantage is 'distillation', which does not compare within groups"),
+        ({"refill_silent_groups": 2}, "its advantage is 'distillation', which learns from every rollout"),
     ],
 )
 def test_options_that_cannot_distil_are_refused(student: Path, changes: dict[str, Any], said: str) -> None:

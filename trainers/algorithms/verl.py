@@ -8,6 +8,7 @@ from dataclasses import MISSING, InitVar, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urldefrag
 
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.errors import SettingsError, TrainingError
@@ -64,8 +65,9 @@ class VERL(VerlConfig, Algorithm):
         VerlConfig.__post_init__(self)
 
     def check(self, settings: Settings) -> None:
-        for model in (self.model, self.reference, self.critic_model, self.reward_model):
-            if model is not None and not is_url(model):
+        reference = None if is_url(self.reference) else self.reference
+        for model in (self.model, reference, self.critic_model, self.reward_model):
+            if model is not None:
                 check_model(model)
         self._check_policies_are_served(settings)
         if self.servers is None:
@@ -98,11 +100,19 @@ class VERL(VerlConfig, Algorithm):
             "tasks_per_step": str(self.tasks_per_step),
             "rollouts_per_task": str(self.rollouts_per_task),
             "lora_rank": str(self.lora_rank),
-            "reference": "the first weights" if self.reference is None else identity_of_model(self.reference),
+            "reference": self._identity_of_reference(),
             OPTIONS: self.as_json(),
         }
         found |= {name: identity_of_model(model) for name, model in others.items() if model is not None}
         return found | {f"policy {name}": _identity(policy) for name, policy in self.policies.items()}
+
+    def _identity_of_reference(self) -> str:
+        """Its name; of a server's the model's, since the server may move."""
+        if self.reference is None:
+            return "the first weights"
+        if is_url(self.reference):
+            return f"a server's {urldefrag(str(self.reference)).fragment}".strip()
+        return identity_of_model(self.reference)
 
     def new_engine(self, folder: Path, first: Path | None = None) -> Engine:
         """An engine with the weights of a folder, in as many processes as :attr:`processes` says.

@@ -30,10 +30,10 @@ REFILL_RULES = (
     conflicts(
         "advantage",
         "reinforce_plus_plus",
-        "distillation",
         "gae",
-        why="which does not compare within groups, so that none is silent by itself",
+        why="which compares the rollouts of a step, whatever their groups: none of these is silent by itself",
     ),
+    conflicts("advantage", "distillation", why="which learns from every rollout, whatever its reward"),
 )
 
 KL_RULES = tuple(

@@ -33,7 +33,7 @@ from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import LightstreamError, ServiceUnavailableError
 from lightstream.schemas.records import ResourcesRecord, RolloutState, WorkerHeartbeat
-from lightstream.schemas.topics import RESOURCES, ROLLOUTS, WORKERS, Topic
+from lightstream.schemas.topics import RESOURCES, ROLLOUTS, WORKERS
 
 from ..condition import Condition
 from ..endings import Endings
@@ -73,7 +73,7 @@ class LogTail:
         self._read_up_to: dict[int, int] = {}
         self._reported_at: dict[int, int] = {}
         self._progress = Condition()
-        self._behind: dict[Topic, int] = {}
+        self._behind: set[str] = set()
         self._caught_up = asyncio.Event()
         self._dispatcher: Dispatcher | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lightstream-log-tail")
@@ -101,7 +101,7 @@ class LogTail:
         except TimeoutError as error:
             await self.stop()
             raise ServiceUnavailableError(
-                f"not read within {CATCH_UP_TIMEOUT_S:g} s: {', '.join(self._names_behind())}.",
+                f"not read within {CATCH_UP_TIMEOUT_S:g} s: {', '.join(sorted(self._behind))}.",
                 next_step="Does Kafka answer? `lightstream status` shows it.",
             ) from error
         if self._failure is not None:
@@ -187,23 +187,18 @@ class LogTail:
         topics.follow(ROLLOUTS, self._read_up_to)
         for topic in (RESOURCES, WORKERS):
             topics.follow(topic, {0: OFFSET_BEGINNING})
-            self._behind[topic] = topics.end_offsets(topic, [0])[0]
+            self._behind.add(topic.full_name(self._settings.topic_prefix))
         return topics
-
-    def _names_behind(self) -> list[str]:
-        return sorted(topic.full_name(self._settings.topic_prefix) for topic in self._behind)
 
     async def _follow(self, topics: TopicTail) -> None:
         loop = asyncio.get_running_loop()
         try:
             while not self._stopping:
-                self._note_what_was_read(topics)
                 batch = await loop.run_in_executor(self._thread, topics.poll, POLL_TIMEOUT_S)
                 for message in batch.records:
                     self._receive(topics, message)
                 for topic, _, offset in batch.reached:
-                    if topic == self._resources_topic:
-                        self.resources.passed(offset - 1)
+                    self._reached_end(topic, offset)
                 self._progress.notify()
         except LightstreamError as error:
             logger.error("the store no longer reads its topics: %s", error)
@@ -256,10 +251,10 @@ class LogTail:
         dispatcher.on_answer(request_id, state if isinstance(state, RolloutState) else None, still_to_come)
         return state if isinstance(state, RolloutState) else None
 
-    def _note_what_was_read(self, topics: TopicTail) -> None:
-        """Let :meth:`start` return once the topics were read to the ends that they had then. An empty one is at once:
-        the broker tells of an end only after it waited for more."""
-        self._behind = {topic: end for topic, end in self._behind.items() if topics.next_offsets(topic)[0] < end}
+    def _reached_end(self, topic: str, offset: int) -> None:
+        if topic == self._resources_topic:
+            self.resources.passed(offset - 1)
+        self._behind.discard(topic)
         if not self._behind:
             self._caught_up.set()
 

@@ -47,7 +47,9 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 
 def queries(http: httpx.Client) -> list[dict[str, Any]]:
-    return list(http.get("/v1/queries").json()["queries"])
+    """Of people: the view's own, about releases, come and go."""
+    listed: list[dict[str, Any]] = http.get("/v1/queries").json()["queries"]
+    return [query for query in listed if not query["sql"].endswith(" of releases")]
 
 
 def is_running(http: httpx.Client, query_id: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import SplitResult, urlsplit
 
 from lightstream.schemas.errors import SettingsError
 
@@ -341,6 +342,11 @@ class VerlConfig(LoopOptions):
                 f"VERL's processes are {self.processes}, which {self.nodes} nodes cannot share equally.",
                 next_step="Take a multiple of the nodes.",
             )
+        if self.advantage == "distillation" and self.reference is None:
+            raise SettingsError(
+                "VERL's advantage is 'distillation', and it has no reference.",
+                next_step="Name the teacher: reference=FOLDER, or the URL of its server.",
+            )
         if is_url(self.reference):
             self._check_teacher()
         if self.processes > 1 and self.engine == "process":
@@ -358,6 +364,12 @@ class VerlConfig(LoopOptions):
                     f"VERL's {name} is {getattr(self, name)}, and its reference a server's: 1 is needed.",
                     next_step="Name a folder with the reference's weights, which takes any.",
                 )
+        parts = urlsplit(str(self.reference))
+        if not parts.hostname or parts.username is not None or not _has_port(parts):
+            raise SettingsError(
+                "VERL's reference is no address of a server, or has a user or password in it.",
+                next_step="Name it like http://host:8000/v1; its key is OPENAI_API_KEY.",
+            )
 
     def as_json(self) -> str:
         """All options, without :attr:`warm_up`, for :func:`options_of`."""
@@ -397,6 +409,14 @@ class VerlConfig(LoopOptions):
 
 CRITIC_OPTIONS = tuple(name for name, of in declared(VerlConfig).items() if of.rules == OF_CRITIC)
 """Options of ``advantage="gae"`` alone."""
+
+
+def _has_port(parts: SplitResult) -> bool:
+    """Whether the port of an address is a number, or is not there."""
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False
 
 
 def is_url(reference: object) -> bool:
