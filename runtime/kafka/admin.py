@@ -7,7 +7,7 @@ time limit of its own, and its future is waited for without one.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -65,31 +65,54 @@ def create_topics(settings: Settings, topics: Iterable[Topic] = TOPICS) -> list[
         ServiceUnavailableError: the cluster does not answer, or refuses. Topics created before that stay.
     """
     admin, cluster = connected(settings)
-    existing = cluster.topics
     wanted = {topic.full_name(settings.topic_prefix): topic for topic in topics}
-    missing = [
+    created = _create(admin, settings, {name: wanted[name] for name in wanted if name not in cluster.topics})
+    deadline = time.monotonic() + ADMIN_TIMEOUT_S
+    while not partitions_answer(admin, wanted):
+        if time.monotonic() > deadline:
+            raise ServiceUnavailableError(
+                f"not all topics answer {ADMIN_TIMEOUT_S:g} s after they were created: {', '.join(sorted(wanted))}.",
+                next_step="Look at the cluster's log.",
+            )
+        time.sleep(POLL_INTERVAL_S)
+        # A broker lists a topic for a moment after its deletion.
+        created += _create(admin, settings, _unlisted(admin, wanted))
+    for different in differing_topics(admin, settings, [wanted[name] for name in wanted if name not in created]):
+        raise different
+    return created
+
+
+def _unlisted(admin: AdminClient, wanted: dict[str, Topic]) -> dict[str, Topic]:
+    """Return the topics that the cluster does not list; none while it does not answer."""
+    try:
+        listed = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
+    except KafkaException:
+        return {}
+    return {name: topic for name, topic in wanted.items() if name not in listed}
+
+
+def _create(admin: AdminClient, settings: Settings, missing: dict[str, Topic]) -> list[str]:
+    """Create topics, by full name, and return the names of those that did not exist."""
+    if not missing:
+        return []
+    new = [
         NewTopic(
             name,
             num_partitions=topic.partitions(settings.topic_partitions),
             replication_factor=replication_factor(settings),
             config=declared_config(topic, settings),
         )
-        for name, topic in wanted.items()
-        if name not in existing
+        for name, topic in missing.items()
     ]
     created: list[str] = []
-    if missing:
-        futures = admin.create_topics(missing, operation_timeout=ADMIN_TIMEOUT_S, request_timeout=ADMIN_TIMEOUT_S)
-        for name, future in futures.items():
-            try:
-                future.result()
-                created.append(name)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise _refused(error, name, wanted[name], settings) from error
-    _wait_until_served(admin, wanted)
-    for different in differing_topics(admin, settings, [wanted[name] for name in wanted if name not in created]):
-        raise different
+    futures = admin.create_topics(new, operation_timeout=ADMIN_TIMEOUT_S, request_timeout=ADMIN_TIMEOUT_S)
+    for name, future in futures.items():
+        try:
+            future.result()
+            created.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise _refused(error, name, missing[name], settings) from error
     return created
 
 
@@ -131,17 +154,6 @@ def partitions_answer(admin: AdminClient, names: Iterable[str] | None = None, ti
     except KafkaException:
         return False
     return True
-
-
-def _wait_until_served(admin: AdminClient, names: Collection[str]) -> None:
-    deadline = time.monotonic() + ADMIN_TIMEOUT_S
-    while not partitions_answer(admin, names):
-        if time.monotonic() > deadline:
-            raise ServiceUnavailableError(
-                f"not all topics answer {ADMIN_TIMEOUT_S:g} s after they were created: {', '.join(sorted(names))}.",
-                next_step="Look at the cluster's log.",
-            )
-        time.sleep(POLL_INTERVAL_S)
 
 
 def differing_topics(

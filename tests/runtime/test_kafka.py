@@ -17,6 +17,7 @@ from lightstream.runtime.kafka import (
     KafkaPublisher,
     Outgoing,
     Position,
+    admin,
     bootstrap_servers,
     consumer_config,
     create_topics,
@@ -222,6 +223,21 @@ def test_a_fork_leaves_both_processes_with_a_working_publisher(settings: Setting
 
 def test_creating_topics_twice_changes_nothing(settings: Settings) -> None:
     assert create_topics(settings) == []
+
+
+def test_a_topic_that_is_listed_after_its_deletion_is_created(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = admin.connected(settings)
+    client, _ = before
+    name = SPANS.full_name(settings.topic_prefix)
+    client.delete_topics([name])[name].result()
+    assert eventually(lambda: name not in client.list_topics().topics, timeout_s=300)
+    monkeypatch.setattr(admin, "connected", lambda _settings: before)
+    assert create_topics(settings) == [name]
+    publisher = KafkaPublisher(settings)
+    publisher.publish(SPANS, "key", SPAN).result(300)
+    assert publisher.close() == 0
 
 
 def test_a_topic_with_other_settings_is_reported_not_changed(settings: Settings) -> None:

@@ -248,8 +248,9 @@ def test_topics_that_were_deleted_and_made_again_rebuild_the_view(
         assert rows(view, "SELECT count(*) FROM spans_raw") == [(3,)]
     publisher.close()
     admin = AdminClient(common_config(settings))
-    for future in admin.delete_topics([SPANS.full_name(settings.topic_prefix)]).values():
-        future.result(WAIT_S)
+    name = SPANS.full_name(settings.topic_prefix)
+    admin.delete_topics([name])[name].result(WAIT_S)
+    assert eventually(lambda: name not in admin.list_topics().topics, timeout_s=WAIT_S)
     create_topics(settings)
     again = KafkaPublisher(settings)
     written = again.publish(SPANS, "key", proxy_span(7)).result(WAIT_S)
