@@ -60,7 +60,7 @@ def _wait_until_refused(settings: Settings, topic: Topic, code: int) -> None:
         errors: list[KafkaError | None] = []
         producer.produce(name, value, span.trace_id, partition, lambda error, _message: errors.append(error))
         producer.flush(300)
-        return errors[0] is not None and errors[0].code() == code
+        return bool(errors) and errors[0] is not None and errors[0].code() == code
 
     for partition in range(topic.partitions(settings.topic_partitions)):
         eventually(partial(is_refused, partition), what="the topic refuses it")
