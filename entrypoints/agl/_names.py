@@ -27,7 +27,7 @@ FLAT: dict[str, str] = {
         _STORES: "KafkaLightningStore",
         _TRACERS: "AgentOpsTracer DummyTracer OtelTracer Tracer clear_active_tracer get_active_tracer "
         "set_active_tracer",
-        f"{_AGL}algorithm": "APO Algorithm Baseline FastAlgorithm VERL algo",
+        f"{_AGL}algorithm": "APO Algorithm Baseline FastAlgorithm GEPA VERL algo",
         f"{_AGL}client": "AgentLightningClient DevTaskLoader",
         f"{_AGL}config": "lightning_cli",
         f"{_AGL}env_var": "LightningEnvVar resolve_bool_env_var resolve_int_env_var resolve_str_env_var",
@@ -77,7 +77,7 @@ DIFFERENT: dict[str, str] = {
 }
 """Name -> in what it is less than there, or other."""
 
-PUBLIC = sorted({*FLAT, *ABSENT} - {"KafkaLightningStore"})
+PUBLIC = sorted({*FLAT, *ABSENT} - {"GEPA", "KafkaLightningStore"})
 """Every public name of agentlightning 0.3.0."""
 
 

@@ -18,6 +18,7 @@ from lightstream.stream_processors.adapters import TracerTraceToTriplet, TraceTo
 from lightstream.trainers.algorithms.apo import ApoOptions, PromptSearch
 from lightstream.trainers.algorithms.apo import PromptVersion as VersionedPromptTemplate
 from lightstream.trainers.algorithms.apo import RolloutResult as RolloutResultForAPO
+from lightstream.trainers.algorithms.gepa import GepaOptions, PromptEvolution
 from lightstream.trainers.run.tasks import Dataset
 
 from ._names import add_parts
@@ -25,6 +26,7 @@ from ._verl_config import verl_config
 
 __all__ = [
     "APO",
+    "GEPA",
     "VERL",
     "Algorithm",
     "Baseline",
@@ -313,7 +315,74 @@ class Baseline(FastAlgorithm):
             logger.info("rollout %s, adapted: %s", rollout_id, self._adapter.adapt(spans))
 
 
-class APO(Algorithm, Generic[T]):
+class _PromptAlgorithm(Algorithm, Generic[T]):
+    """Searches for a better first prompt template of ``initial_resources``."""
+
+    default_adapter = TraceToMessages
+    _best: PromptTemplate | None = None
+
+    def get_adapter(self) -> TraceToMessages:
+        """The adapter that turns spans into conversations.
+
+        Raises:
+            ValueError: it is of another kind.
+        """
+        adapter = super().get_adapter()
+        if not isinstance(adapter, TraceToMessages):
+            raise ValueError(
+                f"{type(self).__name__} needs a TraceToMessages as adapter, not {type(adapter).__name__}."
+            )  # as in Agent Lightning
+        return adapter
+
+    def get_seed_prompt_template(self) -> tuple[str, PromptTemplate]:
+        """The prompt to begin with, and its name.
+
+        Raises:
+            ValueError: the initial resources have none.
+        """
+        for name, resource in (self.get_initial_resources() or {}).items():
+            if isinstance(resource, PromptTemplate):
+                return name, resource
+        raise ValueError(
+            f"{type(self).__name__} needs a PromptTemplate to begin with: Trainer(initial_resources={{…}})."
+        )
+
+    def get_best_prompt(self) -> PromptTemplate:
+        """The prompt with the highest score on all validation tasks.
+
+        Raises:
+            ValueError: nothing was run yet.
+        """
+        if self._best is None:
+            raise ValueError(f"{type(self).__name__} has no best prompt yet: Trainer.fit comes first.")
+        return self._best
+
+    async def _search(
+        self, search_class: Any, client: Any, options: Any, train: Dataset | None, val: Dataset | None, **named: Any
+    ) -> None:
+        if train is None or val is None:
+            raise ValueError(
+                f"{type(self).__name__} needs a train_dataset, for critiques, and a val_dataset, to compare prompts on."
+            )
+        resource_name, seed_prompt = self.get_seed_prompt_template()
+        search = search_class(
+            self.get_store(),
+            client,
+            options,
+            resource_name=resource_name,
+            seed_prompt=seed_prompt,
+            train_dataset=train,
+            val_dataset=val,
+            adapter=self.get_adapter(),
+            **named,
+        )
+        try:
+            await search.run()
+        finally:
+            self._best = search.best.prompt_template
+
+
+class APO(_PromptAlgorithm[T]):
     """Optimises the first prompt template of ``initial_resources``: see
     :class:`lightstream.trainers.algorithms.apo.PromptSearch`.
 
@@ -331,8 +400,6 @@ class APO(Algorithm, Generic[T]):
         SettingsError: an option is out of range.
     """
 
-    default_adapter = TraceToMessages
-
     def __init__(
         self,
         async_openai_client: Any,
@@ -346,41 +413,6 @@ class APO(Algorithm, Generic[T]):
         self.options = ApoOptions(**options)
         self._name = name
         self._say: Callable[[str], None] = functools.partial(print, flush=True) if progress else logger.info
-        self._best: PromptTemplate | None = None
-
-    def get_adapter(self) -> TraceToMessages:
-        """The adapter that turns spans into conversations.
-
-        Raises:
-            ValueError: it is of another kind.
-        """
-        adapter = super().get_adapter()
-        if not isinstance(adapter, TraceToMessages):
-            raise ValueError(
-                f"APO needs a TraceToMessages as adapter, not {type(adapter).__name__}."
-            )  # as in Agent Lightning
-        return adapter
-
-    def get_seed_prompt_template(self) -> tuple[str, PromptTemplate]:
-        """The prompt to begin with, and its name.
-
-        Raises:
-            ValueError: the initial resources have none.
-        """
-        for name, resource in (self.get_initial_resources() or {}).items():
-            if isinstance(resource, PromptTemplate):
-                return name, resource
-        raise ValueError("APO needs a PromptTemplate to begin with: Trainer(initial_resources={…}).")
-
-    def get_best_prompt(self) -> PromptTemplate:
-        """The prompt with the highest score on all validation tasks.
-
-        Raises:
-            ValueError: nothing was run yet.
-        """
-        if self._best is None:
-            raise ValueError("APO has no best prompt yet: Trainer.fit comes first.")
-        return self._best
 
     @with_llm_proxy()
     async def run(
@@ -392,25 +424,47 @@ class APO(Algorithm, Generic[T]):
             ValueError: a data set is missing, or there is no prompt to begin with.
             TrainingError: every rollout with the first prompt failed.
         """
-        if train_dataset is None or val_dataset is None:
-            raise ValueError("APO needs a train_dataset, for critiques, and a val_dataset, to compare prompts on.")
-        resource_name, seed_prompt = self.get_seed_prompt_template()
-        search = PromptSearch(
-            self.get_store(),
-            self.async_openai_client,
-            self.options,
-            resource_name=resource_name,
-            seed_prompt=seed_prompt,
-            train_dataset=train_dataset,
-            val_dataset=val_dataset,
-            name=self._name,
-            adapter=self.get_adapter(),
-            say=self._say,
-        )
-        try:
-            await search.run()
-        finally:
-            self._best = search.best.prompt_template
+        client, named = self.async_openai_client, {"name": self._name, "say": self._say}
+        await self._search(PromptSearch, client, self.options, train_dataset, val_dataset, **named)
+
+
+class GEPA(_PromptAlgorithm[T]):
+    """Evolves the first prompt template of ``initial_resources`` by the library gepa: see
+    :class:`lightstream.trainers.algorithms.gepa.PromptEvolution`. Agent Lightning has nothing like it.
+
+    ``T`` is the type of a task.
+
+    Args:
+        async_openai_client: an ``openai.AsyncOpenAI`` of any endpoint.
+        name: of the search. The same search on the same store goes on where it was; another name begins another one.
+        progress: print a line for each step of the search; else they go to the log.
+        options: of :class:`lightstream.trainers.algorithms.gepa.GepaOptions`.
+
+    Raises:
+        SettingsError: an option is out of range.
+    """
+
+    def __init__(
+        self, async_openai_client: Any, *, name: str | None = None, progress: bool = True, **options: Any
+    ) -> None:
+        self.async_openai_client = async_openai_client
+        self.options = GepaOptions(**options)
+        self._name = name
+        self._say: Callable[[str], None] = functools.partial(print, flush=True) if progress else logger.info
+
+    @with_llm_proxy()
+    async def run(
+        self, llm_proxy: Any, train_dataset: Dataset | None = None, val_dataset: Dataset | None = None
+    ) -> None:
+        """Search.
+
+        Raises:
+            ValueError: a data set is missing, or there is no prompt to begin with.
+            SettingsError: the library is not installed, or the budget is less than one measurement.
+            TrainingError: every rollout with the first prompt failed.
+        """
+        client, named = self.async_openai_client, {"name": self._name, "say": self._say}
+        await self._search(PromptEvolution, client, self.options, train_dataset, val_dataset, **named)
 
 
 def batch_iter_over_dataset(dataset: Dataset, batch_size: int) -> Iterator[Sequence[Any]]:

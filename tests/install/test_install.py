@@ -17,6 +17,14 @@ pytestmark = pytest.mark.install
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 300.0
+AGENT = """
+from lightstream.producers import rollout
+
+
+@rollout
+def agent(task: str) -> float:
+    return 0.0
+"""
 UV = Path(sys.executable).with_name("uv")
 
 
@@ -65,10 +73,13 @@ def test_it_installs_within_five_minutes_and_runs(installer: str, extra: str, fo
     if extra:
         run(python, "-c", "import faust, duckdb, litellm, torch; from lightstream.trainers import VERL, Trainer")
         return
+    agent, tasks = folder.with_name("agent.py"), folder.with_name("tasks.jsonl")
+    agent.write_text(AGENT, "utf-8")
+    tasks.write_text('"task"\n', "utf-8")
     for command, extras in (
         (["up"], "all"),
         (["sql", "SELECT 1"], "view"),
-        (["train", "a.py:a", "--tasks", "t.jsonl"], "train,view"),
+        (["train", f"{agent}:agent", "--tasks", str(tasks)], "train,view"),
     ):
         data = folder.with_name("data")
         told = run("env", f"LIGHTSTREAM_DATA_DIR={data}", lightstream, *command, check=False)

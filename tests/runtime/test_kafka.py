@@ -17,7 +17,6 @@ from lightstream.runtime.kafka import (
     KafkaPublisher,
     Outgoing,
     Position,
-    admin,
     bootstrap_servers,
     consumer_config,
     create_topics,
@@ -228,12 +227,12 @@ def test_creating_topics_twice_changes_nothing(settings: Settings) -> None:
 def test_a_topic_that_is_listed_after_its_deletion_is_created(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = admin.connected(settings)
+    before = connected(settings)
     client, _ = before
     name = SPANS.full_name(settings.topic_prefix)
     client.delete_topics([name])[name].result()
     assert eventually(lambda: name not in client.list_topics().topics, timeout_s=300)
-    monkeypatch.setattr(admin, "connected", lambda _settings: before)
+    monkeypatch.setattr(topics_admin, "connected", lambda _settings: before)
     assert create_topics(settings) == [name]
     publisher = KafkaPublisher(settings)
     publisher.publish(SPANS, "key", SPAN).result(300)

@@ -80,13 +80,13 @@ def follower(task: dict[str, str], prompt_template: PromptTemplate) -> float:
 
 
 @contextmanager
-def runners(store: LightningStore) -> Generator[None]:
+def runners(store: LightningStore, agent: Any = follower) -> Generator[None]:
     """Two Runners on a store, until the block ends."""
     stop = agl.ThreadingEvent()
 
     def work(worker_id: int) -> None:
         runner: agl.LitAgentRunner[Any] = agl.LitAgentRunner(poll_interval=0.05)
-        with runner.run_context(agent=follower, store=store, worker_id=worker_id):
+        with runner.run_context(agent=agent, store=store, worker_id=worker_id):
             asyncio.run(runner.iter(event=stop))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]

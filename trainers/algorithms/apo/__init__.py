@@ -6,8 +6,22 @@ store, whichever it is, and keeps all that it finds out there, so that one that 
 
 from __future__ import annotations
 
-from .journal import Journal
+from .editor import complete, conversations
+from .journal import Finding, Journal
 from .options import ApoOptions
-from .search import PromptSearch, PromptVersion, RolloutResult
+from .prompt_rollouts import PromptRollouts, RolloutResult, errors_of, wrong_placeholders
+from .search import PromptSearch, PromptVersion
 
-__all__ = ["ApoOptions", "Journal", "PromptSearch", "PromptVersion", "RolloutResult"]
+__all__ = [
+    "ApoOptions",
+    "Finding",
+    "Journal",
+    "PromptRollouts",
+    "PromptSearch",
+    "PromptVersion",
+    "RolloutResult",
+    "complete",
+    "conversations",
+    "errors_of",
+    "wrong_placeholders",
+]

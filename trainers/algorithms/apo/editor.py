@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from lightstream.schemas.types import Attributes
 
 from .journal import Finding
 from .options import ApoOptions
+from .prompt_rollouts import RolloutResult, errors_of
 
 ROLLOUT_CHARACTERS_MAX = 12_000
 """Of a rollout's conversations, that a critique is shown; the middle of longer ones is left out."""
-
-
-class RolloutResult(TypedDict):
-    """The outcome of a rollout, in JSON values. ``messages`` are the conversations of its calls."""
-
-    status: str
-    final_reward: float | None
-    spans: list[dict[str, Any]]
-    messages: list[Any]
 
 
 CRITIQUES = (
@@ -86,39 +78,39 @@ class Editor:
 
     async def _answer(self, span_name: str, model: str, instructions: str, prompt: str) -> Finding:
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": prompt}]
-        completion = await self._client.chat.completions.create(
-            model=model, messages=messages, temperature=self._options.diversity_temperature
-        )
-        text = completion.choices[0].message.content if completion.choices else None
-        attributes: Attributes = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.request.model": model,
-            "gen_ai.request.temperature": self._options.diversity_temperature,
-            "gen_ai.completion.0.role": "assistant",
-            "gen_ai.completion.0.content": text or "",
-        }
-        for number, message in enumerate(messages):
-            attributes |= {f"gen_ai.prompt.{number}.{name}": value for name, value in message.items()}
-        if usage := getattr(completion, "usage", None):
-            attributes["gen_ai.usage.input_tokens"] = usage.prompt_tokens
-            attributes["gen_ai.usage.output_tokens"] = usage.completion_tokens
-        return Finding(text or None, span_name, attributes)
+        return await complete(self._client, span_name, model, messages, self._options.diversity_temperature)
+
+
+async def complete(
+    client: Any, span_name: str, model: str, messages: Sequence[Mapping[str, str]], temperature: float
+) -> Finding:
+    """Return a model's answer with the attributes of its call; ``None`` where it is empty. Raises as the client."""
+    completion = await client.chat.completions.create(model=model, messages=list(messages), temperature=temperature)
+    text = completion.choices[0].message.content if completion.choices else None
+    attributes: Attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": model,
+        "gen_ai.request.temperature": temperature,
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": text or "",
+    }
+    for number, message in enumerate(messages):
+        attributes |= {f"gen_ai.prompt.{number}.{name}": value for name, value in message.items()}
+    if usage := getattr(completion, "usage", None):
+        attributes["gen_ai.usage.input_tokens"] = usage.prompt_tokens
+        attributes["gen_ai.usage.output_tokens"] = usage.completion_tokens
+    return Finding(text or None, span_name, attributes)
 
 
 def _run(number: int, result: RolloutResult) -> str:
+    reward = "none" if result["final_reward"] is None else f"{result['final_reward']:g}"
+    return f"Run {number} {result['status']}, reward {reward}:\n{conversations(result)}{errors_of(result)}"
+
+
+def conversations(result: RolloutResult) -> str:
+    """Return a rollout's conversations as JSON; of a long one, the middle is left out."""
     messages = json.dumps(result["messages"], ensure_ascii=False, indent=1)
     if len(messages) > ROLLOUT_CHARACTERS_MAX:
         half = ROLLOUT_CHARACTERS_MAX // 2
         messages = f"{messages[:half]}\n[… {len(messages) - 2 * half} characters left out …]\n{messages[-half:]}"
-    reward = "none" if result["final_reward"] is None else f"{result['final_reward']:g}"
-    return f"Run {number} {result['status']}, reward {reward}:\n{messages}{_errors(result['spans'])}"
-
-
-def _errors(spans: Sequence[Mapping[str, Any]]) -> str:
-    """List what failed in a run: an agent that broke off has perhaps no conversation to look at."""
-    errors: list[str] = []
-    for span in spans:
-        status: Mapping[str, Any] = span.get("status") or {}
-        if status.get("status_code") == "ERROR" and status.get("description"):
-            errors.append(f"\nError in {span.get('name')}: {status['description']}")
-    return "".join(errors)
+    return messages

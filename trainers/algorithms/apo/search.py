@@ -7,24 +7,23 @@ import hashlib
 import json
 import logging
 import random
-import string
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from lightstream.producers import find_final_reward
 from lightstream.schemas.errors import TrainingError
 from lightstream.schemas.interfaces import LightningStore
-from lightstream.schemas.types import EnqueueRolloutRequest, PromptTemplate, Rollout, RolloutMode
+from lightstream.schemas.types import PromptTemplate, RolloutMode
 from lightstream.stream_processors.adapters import TraceToMessages
 
 from ...run.data_sets import as_tasks
 from ...run.identity import identity_of_dataset
 from ...run.tasks import Dataset, sample_indices
-from .editor import Editor, RolloutResult
+from .editor import Editor
 from .journal import Finding, Journal
 from .options import ApoOptions
+from .prompt_rollouts import PromptRollouts, RolloutResult, wrong_placeholders
 
 __all__ = ["PromptSearch", "PromptVersion", "RolloutResult"]
 
@@ -96,12 +95,18 @@ class PromptSearch:
         self.best = PromptVersion("v0", seed_prompt)
         self._store = store
         self._options = options
-        self._resource_name = resource_name
         self._train, self._val = as_tasks(train_dataset), as_tasks(val_dataset)
-        self._adapter = adapter or TraceToMessages()
         self._say = say
         self._editor = Editor(client, options)
         self._journal = Journal(store, self.name)
+        self._rollouts = PromptRollouts(
+            store,
+            self.name,
+            resource_name=resource_name,
+            adapter=adapter or TraceToMessages(),
+            timeout_s=options.rollout_batch_timeout,
+            say=say,
+        )
 
     async def run(self) -> PromptVersion:
         """Search, and return the best prompt. It is the latest of the resources named after the search then.
@@ -122,7 +127,7 @@ class PromptSearch:
             await self._measure(beam[0], number)
             scores = ", ".join(f"{prompt.version} {prompt.score:.3f}" for prompt in beam)
             self._say(f"Round {number} of {self._options.beam_rounds}: {len(candidates)} new prompts; kept {scores}.")
-        await self._publish(self.name, self.best)
+        await self._rollouts.publish(self.name, self.best.prompt_template)
         self._say(f"Search {self.name} is over; its best prompt is {self.best.version}:")
         self._say(self.best.prompt_template.template)
         self._say(f"Every prompt: lightstream sql \"FROM prompts WHERE run_id = '{self.name}' ORDER BY score DESC\"")
@@ -205,7 +210,7 @@ class PromptSearch:
             results = await self._roll_out(prompt, tasks, "val", batch)
             if prompt.version == "v0" and results and all(result["status"] == "failed" for result in results):
                 raise TrainingError(
-                    f"every rollout with the first prompt failed: {await self._error(prompt, batch)}",
+                    f"every rollout with the first prompt failed: {await self._rollouts.error(prompt.version, batch)}",
                     next_step="Run the agent by itself on one task, with that prompt, and see its error.",
                 )
             score = sum(result["final_reward"] or 0.0 for result in results) / len(tasks)
@@ -219,65 +224,11 @@ class PromptSearch:
         about: dict[str, str | int] = {"round": number, "prompt": prompt.version, "batch": batch}
         return float(await self._journal.once(f"{prompt.version}-{batch}-score", find, about=about))
 
-    # --- rollouts
-
     async def _roll_out(
         self, prompt: PromptVersion, tasks: Sequence[Any], mode: RolloutMode, batch: str
     ) -> list[RolloutResult]:
-        """Roll tasks out with a prompt, and wait. Those that are not over in time are not among the results."""
-        resources_id = f"{self.name}-{prompt.version}"
-        await self._publish(resources_id, prompt)
-        group_id = f"{resources_id}-{batch}"
-        requests = [
-            EnqueueRolloutRequest(
-                input=task,
-                mode=mode,
-                resources_id=resources_id,
-                rollout_id=f"{group_id}-{place}",
-                group_id=group_id,
-                group_size=len(tasks),
-                run_id=self.name,
-            )
-            for place, task in enumerate(tasks)
-        ]
-        enqueued = await self._store.enqueue_many_rollouts(requests)
-        over = await self._store.wait_for_rollouts(
-            rollout_ids=[rollout.rollout_id for rollout in enqueued], timeout=self._options.rollout_batch_timeout
-        )
-        if len(over) < len(tasks):
-            self._say(f"{len(tasks) - len(over)} of {len(tasks)} rollouts of {group_id} are not over in time.")
-        return list(await asyncio.gather(*map(self._result, over)))
-
-    async def _result(self, rollout: Rollout) -> RolloutResult:
-        spans = list(await self._store.query_spans(rollout.rollout_id, "latest"))
-        return RolloutResult(
-            status=rollout.status,
-            final_reward=find_final_reward(spans),
-            spans=[span.model_dump(mode="json") for span in spans],
-            messages=list(self._adapter.adapt(spans)),
-        )
-
-    async def _publish(self, resources_id: str, prompt: PromptVersion) -> None:
-        known = await self._store.get_resources_by_id(resources_id)
-        if known is None or known.resources.get(self._resource_name) != prompt.prompt_template:
-            await self._store.update_resources(resources_id, {self._resource_name: prompt.prompt_template})
-
-    async def _error(self, prompt: PromptVersion, batch: str) -> str:
-        attempt = await self._store.get_latest_attempt(f"{self.name}-{prompt.version}-{batch}-0")
-        return "" if attempt is None else f"{attempt.error_type}: {attempt.error_message}"
+        results = await self._rollouts.run(prompt.version, prompt.prompt_template, tasks, mode, batch)
+        return [result for result in results if result is not None]
 
     def _random(self, *what: object) -> random.Random:
         return random.Random(f"{self._options.seed}-{what}")  # noqa: S311  # a choice, not a secret
-
-
-def wrong_placeholders(text: str, template: PromptTemplate) -> str | None:
-    """Say why an edited text could not be filled in where the template was; ``None`` if it can."""
-    if template.engine != "f-string":
-        return None  # these take no harm from a name without a value
-    try:
-        known = {field for _, field, _, _ in string.Formatter().parse(template.template) if field is not None}
-        fields = {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
-    except ValueError as error:  # a bracket alone, say
-        return f"it has {error}"
-    unknown = ", ".join(f"{{{field}}}" for field in sorted(fields - known))
-    return f"it asks for {unknown}, which {template.template[:40]!r}… does not" if unknown else None
