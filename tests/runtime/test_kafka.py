@@ -22,6 +22,8 @@ from lightstream.runtime.kafka import (
     create_topics,
     kafka_unavailable,
 )
+from lightstream.runtime.kafka import admin as topics_admin
+from lightstream.runtime.kafka.connect import connected
 from lightstream.runtime.settings import Settings
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.errors import PublishError, RecordTooLargeError, ServiceUnavailableError, TopicMismatchError
