@@ -282,11 +282,11 @@ def _wire(at_least: AtLeast) -> Any:
         return at_least
     if isinstance(at_least, Mapping):
         return {topic: {str(p): offset for p, offset in offsets.items()} for topic, offsets in at_least.items()}
-    wanted: dict[str, dict[str, int]] = {}
+    topics: dict[str, dict[str, int]] = {}
     for place in at_least:
-        offsets = wanted.setdefault(place.topic, {})
+        offsets = topics.setdefault(place.topic, {})
         offsets[str(place.partition)] = max(place.offset, offsets.get(str(place.partition), -1))
-    return wanted
+    return topics
 
 
 def _url(settings: Settings, path: str, name: str = "") -> str:

@@ -110,7 +110,7 @@ def _part(values: Mapping[str, Any], prefix: str, rest: dict[str, Any], own: dic
 def _without(values: Mapping[str, Any], dotted: str) -> dict[str, Any]:
     """Copy nested values without one of them."""
     head, _, tail = dotted.partition(".")
-    left = {name: value for name, value in values.items() if name != dotted}
-    if tail and isinstance(left.get(head), Mapping):
-        left[head] = _without(left[head], tail)
-    return left
+    remaining = {name: value for name, value in values.items() if name != dotted}
+    if tail and isinstance(remaining.get(head), Mapping):
+        remaining[head] = _without(remaining[head], tail)
+    return remaining

@@ -148,7 +148,7 @@ class FunctionalAlgorithm(Algorithm, Generic[T]):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._wanted = frozenset(inspect.signature(function).parameters)
+        self._parameters = frozenset(inspect.signature(function).parameters)
 
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self._function)
@@ -164,16 +164,18 @@ class FunctionalAlgorithm(Algorithm, Generic[T]):
         """
         datasets = {"train_dataset": train_dataset, "val_dataset": val_dataset}
         for name, dataset in datasets.items():
-            if dataset is not None and name not in self._wanted:
+            if dataset is not None and name not in self._parameters:
                 raise TypeError(f"{name} was given, but {self._function!r} does not take it")
-        made: dict[str, Callable[[], Any]] = {
+        makers: dict[str, Callable[[], Any]] = {
             "store": self.get_store,
             "adapter": self.get_adapter,
             "llm_proxy": self.get_llm_proxy,
             "initial_resources": self.get_initial_resources,
         }
-        given = {name: make() for name, make in made.items() if name in self._wanted}
-        return self._function(**given, **{name: value for name, value in datasets.items() if name in self._wanted})
+        arguments = {name: make() for name, make in makers.items() if name in self._parameters}
+        return self._function(
+            **arguments, **{name: value for name, value in datasets.items() if name in self._parameters}
+        )
 
 
 def algo(function: Callable[..., Any]) -> Any:
@@ -276,15 +278,18 @@ class Baseline(FastAlgorithm):
     async def run(self, train_dataset: Dataset | None = None, val_dataset: Dataset | None = None) -> None:
         store, resources = self.get_store(), self.get_initial_resources()
         named = None if resources is None else (await store.update_resources("default", resources)).resources_id
-        given: list[tuple[Literal["train", "val"], Dataset | None]] = [("train", train_dataset), ("val", val_dataset)]
-        sets: list[tuple[Literal["train", "val"], Dataset]] = [(m, tasks) for m, tasks in given if tasks is not None]
+        datasets: list[tuple[Literal["train", "val"], Dataset | None]] = [
+            ("train", train_dataset),
+            ("val", val_dataset),
+        ]
+        sets: list[tuple[Literal["train", "val"], Dataset]] = [(m, tasks) for m, tasks in datasets if tasks is not None]
         for epoch in range(self.n_epochs):
             ends: list[asyncio.Task[None]] = []
             for mode, tasks in sets:
                 for index in range(len(tasks)):
                     await self._room(ends)
                     rollout = await store.enqueue_rollout(tasks[index], mode, named)
-                    ends.append(asyncio.create_task(self._told(rollout.rollout_id)))
+                    ends.append(asyncio.create_task(self._log_when_over(rollout.rollout_id)))
             logger.info("epoch %s of %s: %s rollouts", epoch + 1, self.n_epochs, len(ends))
             await asyncio.gather(*ends)
 
@@ -301,7 +306,7 @@ class Baseline(FastAlgorithm):
             else:  # others' rollouts fill it
                 await asyncio.sleep(self.polling_interval)
 
-    async def _told(self, rollout_id: str) -> None:
+    async def _log_when_over(self, rollout_id: str) -> None:
         """Wait for a rollout and log it."""
         store = self.get_store()
         ended: list[Rollout] = await store.wait_for_rollouts(rollout_ids=[rollout_id])
@@ -309,8 +314,8 @@ class Baseline(FastAlgorithm):
         logger.info("rollout %s: %s, %s spans", rollout_id, ended[0].status if ended else "gone", len(spans))
         if self.span_verbosity != "none":
             for span in spans:
-                told = span.attributes if self.span_verbosity == "key_values" else sorted(span.attributes)
-                logger.info("rollout %s: span %s, %s: %s", rollout_id, span.sequence_id, span.name, told)
+                attributes = span.attributes if self.span_verbosity == "key_values" else sorted(span.attributes)
+                logger.info("rollout %s: span %s, %s: %s", rollout_id, span.sequence_id, span.name, attributes)
         if self._adapter is not None and spans:
             logger.info("rollout %s, adapted: %s", rollout_id, self._adapter.adapt(spans))
 

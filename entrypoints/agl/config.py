@@ -29,11 +29,11 @@ def lightning_cli(*classes: type[Any]) -> Any:
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     arguments = [_add_class(parser, cls) for cls in classes]
     parsed = vars(parser.parse_args())
-    made = tuple(
+    objects = tuple(
         cls(**{name: parsed[key] for name, key in names.items() if key in parsed})
         for cls, names in zip(classes, arguments, strict=True)
     )
-    return made[0] if len(made) == 1 else made
+    return objects[0] if len(objects) == 1 else objects
 
 
 def nullable_str(value: str) -> str | None:

@@ -144,7 +144,7 @@ class EmbeddedBroker:
         service = self.service
         if service is not None:
             _signal(service.pid, signal.SIGTERM)
-            if not self._gone(service.pid, STOP_TIMEOUT_S):
+            if not self._ends_within(service.pid, STOP_TIMEOUT_S):
                 self.kill()
             withdraw(self._settings, self._name, service.pid)
         process = self._process
@@ -171,7 +171,7 @@ class EmbeddedBroker:
         if service is None:
             return
         _signal(service.pid, signal.SIGKILL)
-        if not self._gone(service.pid, STOP_TIMEOUT_S):
+        if not self._ends_within(service.pid, STOP_TIMEOUT_S):
             raise BrokerError(f"process {service.pid} of the broker did not end within {STOP_TIMEOUT_S:g} s.")
 
     def wipe(self) -> None:
@@ -242,31 +242,31 @@ class EmbeddedBroker:
         """
         named = self._settings.broker_port and self._settings.broker_port + self._files.node - 1
         restarts = self._process is not None
-        wanted = named or read_number(self._files.port)
-        if not wanted:
+        port = named or read_number(self._files.port)
+        if not port:
             return free_port()
         deadline = time.monotonic() + (PORT_WAIT_S if restarts else 0.0)
-        while not is_free(wanted):
+        while not is_free(port):
             if time.monotonic() > deadline:
                 if not named and not restarts:
                     return free_port()
                 whose = "LIGHTSTREAM_BROKER_PORT" if named else "the port it had before"
                 raise BrokerError(
-                    f"port {wanted} ({whose}) is taken by another program.",
+                    f"port {port} ({whose}) is taken by another program.",
                     next_step="Stop that program, or name another port with LIGHTSTREAM_BROKER_PORT.",
                 )
             time.sleep(POLL_INTERVAL_S)
-        return wanted
+        return port
 
     def _end_leftover(self) -> None:
         """End a broker of this folder whose starter died before it was ready, or whose announcement was lost."""
         pid = read_number(self._files.pid)
         if pid is not None and _is_broker(pid, self._files):
             _signal(pid, signal.SIGKILL)
-            if not self._gone(pid, STOP_TIMEOUT_S):
+            if not self._ends_within(pid, STOP_TIMEOUT_S):
                 raise BrokerError(f"process {pid}, a broker left over in this data folder, does not end.")
 
-    def _gone(self, pid: int, timeout_s: float) -> bool:
+    def _ends_within(self, pid: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         while True:
             if self._process is not None and self._process.pid == pid:

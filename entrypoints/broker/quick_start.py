@@ -48,10 +48,12 @@ def prepare_quick_start(settings: Settings) -> bool:
         return True
     with tempfile.TemporaryDirectory(dir=jars[0].parent, prefix="prepare-") as folder:
         own = settings.model_copy(update={"data_dir": Path(folder), "broker_port": 0, "brokers": 1, "topic_prefix": ""})
-        files, seen, assembled = BrokerFiles.of(own), Path(folder, "seen"), Path(folder, cache.name)
-        with EmbeddedBroker(own, java_options=["-XX:AOTMode=record", f"-XX:AOTConfiguration={seen}"]) as broker:
+        files, configuration, assembled = BrokerFiles.of(own), Path(folder, "seen"), Path(folder, cache.name)
+        with EmbeddedBroker(
+            own, java_options=["-XX:AOTMode=record", f"-XX:AOTConfiguration={configuration}"]
+        ) as broker:
             _use(own.model_copy(update={"kafka_bootstrap_servers": broker.start()}))
-        _assemble(java_command(java, jars, files, heap_mebibytes(own)), seen, assembled)
+        _assemble(java_command(java, jars, files, heap_mebibytes(own)), configuration, assembled)
         shutil.copyfile(files.records / BOOTSTRAP_FILE, Path(folder, BOOTSTRAP_FILE))
         os.replace(Path(folder, BOOTSTRAP_FILE), bootstrap)
         os.replace(assembled, cache)
@@ -72,8 +74,14 @@ def _use(settings: Settings) -> None:
     consumer.close()
 
 
-def _assemble(java: Sequence[str], seen: Path, cache: Path) -> None:
-    command = [java[0], "-XX:AOTMode=create", f"-XX:AOTConfiguration={seen}", f"-XX:AOTCache={cache}", *java[1:]]
+def _assemble(java: Sequence[str], configuration: Path, cache: Path) -> None:
+    command = [
+        java[0],
+        "-XX:AOTMode=create",
+        f"-XX:AOTConfiguration={configuration}",
+        f"-XX:AOTCache={cache}",
+        *java[1:],
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASSEMBLY_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:

@@ -41,17 +41,17 @@ def quorum_of(settings: Settings) -> Quorum | None:
             return Quorum(**json.loads(file.read_text("utf-8")))
         if first.records.exists():
             raise _another_number(first.folder, 1, settings.brokers)
-        taken: list[int] = []
+        ports: list[int] = []
         for _ in range(settings.brokers):
-            taken.append(free_port(taken=taken))
-        made = Quorum(taken, random_id())
-        write_text(file, json.dumps(asdict(made)))
-        return made
+            ports.append(free_port(ports))
+        quorum = Quorum(ports, random_id())
+        write_text(file, json.dumps(asdict(quorum)))
+        return quorum
 
 
-def _another_number(folder: Path, found: int, wanted: int) -> BrokerError:
+def _another_number(folder: Path, existing: int, expected: int) -> BrokerError:
     return BrokerError(
-        f"the records in {folder} are those of {found} broker{'s' if found > 1 else ''}, and LIGHTSTREAM_BROKERS is "
-        f"{wanted}.",
-        next_step=f"Set LIGHTSTREAM_BROKERS={found}, or name another folder with LIGHTSTREAM_DATA_DIR.",
+        f"the records in {folder} are those of {existing} broker{'s' if existing > 1 else ''}, and "
+        f"LIGHTSTREAM_BROKERS is {expected}.",
+        next_step=f"Set LIGHTSTREAM_BROKERS={existing}, or name another folder with LIGHTSTREAM_DATA_DIR.",
     )

@@ -56,8 +56,8 @@ app.command()(learn.learn)
 app.command()(learn.lineage)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_set: bool) -> None:
+    if is_set:
         known = commit()
         print(f"{DISTRIBUTION} {installed_version()}" + (f" (commit {known})" if known else ""))
         raise typer.Exit
@@ -88,7 +88,7 @@ def up(
 ) -> None:
     """Run everything on this machine, until Ctrl-C."""
     chosen = {"worker": worker, "view": view, "proxy": proxy, "gateway": gateway, "policy": policy}
-    services = [name for name, wanted in chosen.items() if wanted]
+    services = [name for name, is_chosen in chosen.items() if is_chosen]
     settings = Settings.load() if brokers is None else Settings.load(brokers=brokers)
     require_stack(settings, services)
     from .up import run_up

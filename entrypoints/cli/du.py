@@ -103,27 +103,27 @@ def disk_use(settings: Settings) -> list[Use]:
         (data, "other"),
     ]
     names = {topic.full_name(settings.topic_prefix) for topic in TOPICS}
-    found: dict[tuple[str, str], Use] = {}
-    seen: set[tuple[int, int]] = set()
+    uses: dict[tuple[str, str], Use] = {}
+    counted: set[tuple[int, int]] = set()
     for place, kind in places:  # a folder within another one comes before it
         for path, status in _files(place):
-            if (status.st_dev, status.st_ino) in seen:
+            if (status.st_dev, status.st_ino) in counted:
                 continue
-            seen.add((status.st_dev, status.st_ino))
+            counted.add((status.st_dev, status.st_ino))
             size = status.st_blocks * BLOCK_BYTES
             first = path.relative_to(place).parts[0]
             topic, _, partition = first.rpartition("-")
             if kind == "topic" and topic in names and partition.isdecimal():
-                use = found.setdefault((kind, topic), Use(kind, topic))
+                use = uses.setdefault((kind, topic), Use(kind, topic))
                 use.partitions[int(partition)] = use.partitions.get(int(partition), 0) + size
             elif kind == "topic":
-                use = found.setdefault(("broker", str(place.parent)), Use("broker", str(place.parent)))
+                use = uses.setdefault(("broker", str(place.parent)), Use("broker", str(place.parent)))
             elif kind in ("checkpoints", "view"):
-                use = found.setdefault((kind, first), Use(kind, first))
+                use = uses.setdefault((kind, first), Use(kind, first))
             else:
-                use = found.setdefault((kind, str(place)), Use(kind, str(place)))
+                use = uses.setdefault((kind, str(place)), Use(kind, str(place)))
             use.bytes += size
-    return sorted(found.values(), key=lambda use: (-use.bytes, use.kind, use.name))
+    return sorted(uses.values(), key=lambda use: (-use.bytes, use.kind, use.name))
 
 
 def use_by_run(settings: Settings, uses: list[Use]) -> list[RunUse]:

@@ -70,12 +70,12 @@ def atif(out: Out, where: Where = FINAL) -> None:
 
     def documents() -> Iterator[Any]:
         for trajectory in _trajectories(where):
-            told = conversations_of(ask, trajectory)
+            texts = conversations_of(ask, trajectory)
             left_out.update(
-                f"the text of a call: {t.conversation.incomplete}" for t in told if t.conversation.incomplete
+                f"the text of a call: {t.conversation.incomplete}" for t in texts if t.conversation.incomplete
             )
-            left_out.update(f"{kind}, of a call" for t in told for kind in t.conversation.left_out)
-            yield to_atif(trajectory, told)
+            left_out.update(f"{kind}, of a call" for t in texts for kind in t.conversation.left_out)
+            yield to_atif(trajectory, texts)
 
     _write_lines(documents(), "documents", out, left_out)
 

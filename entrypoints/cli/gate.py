@@ -85,10 +85,10 @@ def gate(
     if chosen.tasks:
         sets[FIXED] = GatedSet(chosen.agent, chosen.tasks, chosen.metadata, chosen.identity)
     if traffic:
-        asked = None if traffic_consent is None else consent_of(traffic_consent)
-        sample = traffic_tasks(settings, agent=traffic_agent, count=traffic, consent=asked)
+        required_consent = None if traffic_consent is None else consent_of(traffic_consent)
+        sample = traffic_tasks(settings, agent=traffic_agent, count=traffic, consent=required_consent)
         sets[TRAFFIC] = GatedSet(chosen.agent, sample, identity=chosen.identity)
-    made = Gate(
+    candidate_gate = Gate(
         settings,
         sets,
         bar,
@@ -97,7 +97,7 @@ def gate(
         by=by_command_line(),
         answer=lambda evaluation, of: answer(settings, of, evaluation, concurrency),
     )
-    report = made(release, stable or _stable(settings, release), candidate)
+    report = candidate_gate(release, stable or _stable(settings, release), candidate)
     if output is Format.JSON:
         print(report.model_dump_json(indent=2))
     else:
@@ -139,10 +139,10 @@ def _print(report: GateReport) -> None:
     for name in ("set", "check", "tasks", report.stable, report.candidate, "limit", "p", ""):
         table.add_column(escape(name), justify="left" if name in ("set", "check", "") else "right", overflow="fold")
     for check in report.checks:
-        asked = {"not_worse": "not worse", "better": "better"}.get(check.kind, "guard")
+        condition = {"not_worse": "not worse", "better": "better"}.get(check.kind, "guard")
         table.add_row(
             check.task_set,
-            f"{check.figure}: {asked}",
+            f"{check.figure}: {condition}",
             f"{check.tasks:,}",
             f"{check.stable_mean:.4g}",
             f"{check.candidate_mean:.4g}",

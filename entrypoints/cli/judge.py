@@ -57,7 +57,7 @@ def judge(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     text = DEFAULT_RUBRIC if rubric is None else _text(rubric)
-    asked = JudgeModel(
+    judge_model = JudgeModel(
         model,
         base_url,
         os.environ.get("OPENAI_API_KEY", ""),
@@ -69,7 +69,7 @@ def judge(
     client = ViewClient(settings, patience_s=PATIENCE_S)
     judging = Judging(
         client,
-        asked,
+        judge_model,
         Rubric(text, relative=relative),
         name=name,
         run_id=run,
@@ -84,10 +84,11 @@ def judge(
         pass  # it was asked to end while it waited for the judge
     finally:
         report = judging.report
-        counts = f"{report.judged:,} rollouts judged with {asked.questions:,} questions, {asked.tokens:,} tokens."
+        cost = f"{judge_model.questions:,} questions, {judge_model.tokens:,} tokens"
+        counts = f"{report.judged:,} rollouts judged with {cost}."
         console.print(counts, soft_wrap=True)
         client.close()
-        asked.close()
+        judge_model.close()
     if report.unreadable:
         lines = [f"{rollout}: {why}" for rollout, why in list(report.unreadable.items())[:SHOWN_MAX]]
         raise StoreError(

@@ -157,26 +157,26 @@ def lineage(
     if (version is None) == (rollout is None):
         raise SettingsError("a lineage is of a version or of a rollout.", next_step="Give RUN@VERSION or --rollout ID.")
     settings = Settings.load()
-    asked = [version] if version is not None else _answering(settings, str(rollout))
-    tables = {one: _lineage(settings, one) for one in asked}
+    versions = [version] if version is not None else _answering(settings, str(rollout))
+    tables = {one: _lineage(settings, one) for one in versions}
     if version is not None and not tables[version]["rows"]:
         raise NotFoundError(
             f"no step made version {version!r}.", next_step="`lightstream sql 'FROM resources'` lists the versions."
         )
     if output is Format.JSON:
         rows = [
-            ({} if rollout is None else {"answered_by": one}) | dict(zip(found["columns"], row, strict=True))
-            for one, found in tables.items()
-            for row in found["rows"]
+            ({} if rollout is None else {"answered_by": one}) | dict(zip(table["columns"], row, strict=True))
+            for one, table in tables.items()
+            for row in table["rows"]
         ]
         sys.stdout.write(json.dumps(rows) + "\n")
         return
-    for one, found in tables.items():
+    for one, table in tables.items():
         if version is None:
-            taught = "" if found["rows"] else " No step made it."
+            taught = "" if table["rows"] else " No step made it."
             console.print(f"{one} answered.{taught}", soft_wrap=True)
-        if found["rows"]:
-            print_rows(console_for_rows(), found["columns"], found["rows"])
+        if table["rows"]:
+            print_rows(console_for_rows(), table["columns"], table["rows"])
 
 
 def _answering(settings: Settings, rollout: str) -> list[str]:

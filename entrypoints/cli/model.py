@@ -32,8 +32,8 @@ def tiny(
     with needs("train"):
         from lightstream.trainers.run.model.tiny_model import make_tiny_model
     try:
-        made = make_tiny_model(path, hidden_size=hidden_size, layers=layers, seed=seed)
+        folder = make_tiny_model(path, hidden_size=hidden_size, layers=layers, seed=seed)
     except ValueError as error:
         raise SettingsError(f"{error}.") from error
-    size = sum(file.stat().st_size for file in made.iterdir())
-    print(f'{made}: {size / 1e6:.1f} MB. VERL(model="{made}") trains it.')
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f'{folder}: {size / 1e6:.1f} MB. VERL(model="{folder}") trains it.')

@@ -101,14 +101,14 @@ def _widths(
     widest = [max((_width(row[i]) for row in rows), default=0) for i in range(len(columns))]
     natural = [max(cell_len(name), width) for name, width in zip(columns, widest, strict=True)]
     least = [
-        max(min(wanted, CELL_WIDTH_MIN), width if is_number else 0)
-        for wanted, width, is_number in zip(natural, widest, numeric, strict=True)
+        max(min(full, CELL_WIDTH_MIN), width if is_number else 0)
+        for full, width, is_number in zip(natural, widest, numeric, strict=True)
     ]
     if sum(least) > room:
         return None
     limit, widths = min(max(natural, default=0), room), natural
     while sum(widths) > room:
-        widths = [min(wanted, max(limit, needed)) for wanted, needed in zip(natural, least, strict=True)]
+        widths = [min(full, max(limit, needed)) for full, needed in zip(natural, least, strict=True)]
         limit -= 1
     return widths
 

@@ -105,13 +105,13 @@ async def _run(
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, runner.stop)
         console.print(f"{runner.worker_id} takes rollouts of run {run_id!r}, {concurrency} at once. Ctrl-C ends it.")
-        said = asyncio.create_task(counts.say(runner))
+        progress = asyncio.create_task(counts.say(runner))
         try:
             await runner.run(rollouts)
         finally:
-            said.cancel()
+            progress.cancel()
             with suppress(asyncio.CancelledError):
-                await said
+                await progress
     finally:
         await store.close()
     console.print(counts.line(0))

@@ -56,14 +56,14 @@ def values_given(arguments: Sequence[str], *, refuse: bool = False) -> dict[str,
         QueryError: they are something else.
     """
     values: dict[str, str] = {}
-    left = list(arguments)
-    while left:
-        name, equals, value = left.pop(0).partition("=")
-        if refuse or not name.startswith("--") or not (equals or left):
+    remaining = list(arguments)
+    while remaining:
+        name, equals, value = remaining.pop(0).partition("=")
+        if refuse or not name.startswith("--") or not (equals or remaining):
             raise QueryError(
                 f"{name!r} is no option.", next_step="`lightstream sql --help` lists them; --name VALUE is for $name."
             )
-        values[name[2:].replace("-", "_")] = value if equals else left.pop(0)
+        values[name[2:].replace("-", "_")] = value if equals else remaining.pop(0)
     return values
 
 

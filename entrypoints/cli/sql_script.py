@@ -21,19 +21,19 @@ def statements_of(text: str) -> Iterator[str]:
 
     Semicolons in texts, names and comments end nothing.
     """
-    held, place = "", 0
-    while piece := (_NAMED.match(text, place) if _is_empty(held) else None) or _PIECE.match(text, place):
+    statement, place = "", 0
+    while piece := (_NAMED.match(text, place) if _is_empty(statement) else None) or _PIECE.match(text, place):
         place = piece.end()
         if piece.re is _NAMED:
             yield piece[1].strip().rstrip(";")
-            held = ""
+            statement = ""
         elif piece["end"] is None:
-            held += piece[0]
-        elif not _is_empty(held):
-            yield held.strip()
-            held = ""
-    if not _is_empty(held):
-        yield held.strip()
+            statement += piece[0]
+        elif not _is_empty(statement):
+            yield statement.strip()
+            statement = ""
+    if not _is_empty(statement):
+        yield statement.strip()
 
 
 def _is_empty(statement: str) -> bool:

@@ -143,10 +143,10 @@ def _unready(service: Service) -> list[str]:
 
 def _rebuilding_line(progress: Mapping[str, Any]) -> str:
     left_s = progress["seconds_left"]
-    left = "" if left_s is None else f", {_duration(int(left_s))} left"
+    remaining = "" if left_s is None else f", {_duration(int(left_s))} left"
     return (
         f"The view has read {progress['records_done']:,} of {progress['records_total']:,} records, "
-        f"{progress['records_per_s']:,.0f} a second{left}; until then its answers lack rows."
+        f"{progress['records_per_s']:,.0f} a second{remaining}; until then its answers lack rows."
     )
 
 

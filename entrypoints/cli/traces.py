@@ -51,8 +51,8 @@ def run_import(settings: Settings, files: Sequence[Path], run_id: str, kind: Tra
         orphans = spool.orphan_scores()
     for file, found in zip(files, kinds, strict=True):
         console.print(f"{file} is {FORM_NAMES.get(found, found)}.", markup=False, soft_wrap=True)
-    made = f"{report.rollouts:,} rollouts with {report.spans:,} spans in run {run_id}"
-    console.print(f"{made}; {report.known:,} were already there.")
+    summary = f"{report.rollouts:,} rollouts with {report.spans:,} spans in run {run_id}"
+    console.print(f"{summary}; {report.known:,} were already there.")
     if report.incomplete:
         console.print(
             f"{report.incomplete:,} of these lack {report.spans_missing:,} spans of the files. They were not imported: "

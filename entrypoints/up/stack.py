@@ -177,11 +177,11 @@ class Stack:
         unknown = sorted(set(services) - set(SERVICES))
         if unknown:
             raise SettingsError(f"there is no service {', '.join(unknown)}; there are {', '.join(SERVICES)}.")
-        wanted = set(services) | ({"policy"} if policy is not None else set())
-        self._services = [name for name in SERVICES if name in wanted]
+        requested = set(services) | ({"policy"} if policy is not None else set())
+        self._services = [name for name in SERVICES if name in requested]
         self._policy = policy or PolicyOptions()
         self._programs = dict(programs or {})
-        if settings.sql_view and "view" in wanted:
+        if settings.sql_view and "view" in requested:
             self._programs |= {"view-sql": [sys.executable, "-m", "lightstream.cli", "view", "--name", "sql"]}
         self._given = settings
         self._settings: Settings | None = None

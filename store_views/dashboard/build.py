@@ -46,10 +46,10 @@ def main() -> int:
     if not INSTALLED.is_file() or INSTALLED.read_bytes() != LOCK.read_bytes():
         commands.insert(0, ("npm ci", install))
     for what, command in commands:
-        left = max(1.0, deadline - time.monotonic())
+        remaining_s = max(1.0, deadline - time.monotonic())
         try:
             ran = subprocess.run(
-                command, cwd=HERE, env=environment, timeout=left, capture_output=True, text=True, check=False
+                command, cwd=HERE, env=environment, timeout=remaining_s, capture_output=True, text=True, check=False
             )
         except subprocess.TimeoutExpired:
             return _not_built(f"`{what}` took too long; the registry of npm may be slow or away.")

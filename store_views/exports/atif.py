@@ -28,26 +28,28 @@ EXTRA = "lightstream"
 """Key of ``extra`` for data that the format has no field for."""
 
 
-def to_atif(trajectory: Trajectory, told: Sequence[Told]) -> dict[str, Any]:
+def to_atif(trajectory: Trajectory, texts: Sequence[Told]) -> dict[str, Any]:
     """A document as plain values: each call with token ids, and each that only lacks these.
 
     Args:
-        told: the trajectory's conversations. A call without has an empty message, and so has one whose conversation is
+        texts: the trajectory's conversations. A call without has an empty message, and so has one whose conversation is
             incomplete: its step says why, in ``extra``.
     """
-    said = {_identity(told_call.call): told_call.conversation for told_call in told}
+    by_call = {_identity(text.call): text.conversation for text in texts}
     given = rewards_given(trajectory)
     steps = _Steps()
-    calls = [call for call in calls_of_text(trajectory) if isinstance(call, TripletRecord) or _identity(call) in said]
+    calls = [
+        call for call in calls_of_text(trajectory) if isinstance(call, TripletRecord) or _identity(call) in by_call
+    ]
     for call in calls:
-        conversation = said.get(_identity(call))
+        conversation = by_call.get(_identity(call))
         if conversation is not None and not conversation.incomplete:
             steps.add_messages(conversation.messages)
         rewards = given.get(call.call_index, []) if call.call_index is not None else []
         steps.add_call(call, conversation, rewards)
     names = [call.agent_name for call in calls if call.agent_name is not None]
     models = {call.model for call in calls}
-    tools = next((c.tools for c in said.values() if c.tools), None)
+    tools = next((c.tools for c in by_call.values() if c.tools), None)
     agent: dict[str, Any] = {"name": names[0] if names else "agent", "version": AGENT_VERSION}
     if len(models) == 1 and (model := models.pop()):  # else readers would take it for that of calls without one
         agent["model_name"] = model
@@ -88,7 +90,7 @@ class _Steps:
     def __init__(self) -> None:
         self.values: list[dict[str, Any]] = []
         self._known: list[Mapping[str, Any]] = []
-        self._asked: dict[str, dict[str, Any]] = {}
+        self._tool_call_steps: dict[str, dict[str, Any]] = {}
 
     def add_messages(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """The messages after those that the last call had before it; all of them where the history is another."""
@@ -110,9 +112,9 @@ class _Steps:
     ) -> None:
         """The step of a call, with the rewards that were given to it."""
         incomplete = "" if conversation is None else conversation.incomplete
-        told = None if incomplete else conversation
-        before = [] if told is None else told.before_choice(call.choice_index)
-        answer = {} if told is None else told.choice(call.choice_index)
+        complete = None if incomplete else conversation
+        before = [] if complete is None else complete.before_choice(call.choice_index)
+        answer = {} if complete is None else complete.choice(call.choice_index)
         step: dict[str, Any] = {"source": "agent", "message": _text(answer.get("content")), "llm_call_count": 1}
         if isinstance(call, TripletRecord) and call.end_unix_nano:
             step["timestamp"] = datetime.fromtimestamp(call.end_unix_nano / NANOS_PER_SECOND, UTC).isoformat()
@@ -133,15 +135,15 @@ class _Steps:
             step["metrics"] = _metrics(call)
         if incomplete:
             extra["incomplete"] = incomplete
-        choices = _other_choices(call, told)
+        choices = _other_choices(call, complete)
         if choices:
             extra["choices"] = choices
         step["extra"] = {EXTRA: extra}
-        asked = [_tool_call(item) for message in (*before, answer) for item in _calls_of(message)]
-        if asked:
-            step["tool_calls"] = asked
+        tool_calls = [_tool_call(item) for message in (*before, answer) for item in _calls_of(message)]
+        if tool_calls:
+            step["tool_calls"] = tool_calls
         self._add(step)
-        self._asked = {item["tool_call_id"]: step for item in asked}
+        self._tool_call_steps = {item["tool_call_id"]: step for item in tool_calls}
         for message in before:  # the model server ran these tools itself
             if message.get("role") == "tool":
                 self._add_result(message)
@@ -152,15 +154,15 @@ class _Steps:
         step: dict[str, Any] = {"source": "agent", "message": _text(message.get("content")), "llm_call_count": 0}
         if reasoning := _reasoning([message]):
             step["reasoning_content"] = reasoning
-        asked = [_tool_call(call) for call in _calls_of(message)]
-        if asked:
-            step["tool_calls"] = asked
+        tool_calls = [_tool_call(call) for call in _calls_of(message)]
+        if tool_calls:
+            step["tool_calls"] = tool_calls
         self._add(step)
-        self._asked = {call["tool_call_id"]: step for call in asked}
+        self._tool_call_steps = {call["tool_call_id"]: step for call in tool_calls}
 
     def _add_result(self, message: Mapping[str, Any]) -> None:
         call_id = str(message.get("tool_call_id") or "")
-        step = self._asked.get(call_id)
+        step = self._tool_call_steps.get(call_id)
         content = _text(message.get("content"))
         if step is None:
             self._add({"source": "user", "message": content})
@@ -174,8 +176,8 @@ class _Steps:
 
 
 def _calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    asked = message.get("tool_calls")
-    return [call for call in asked if is_map(call)] if is_list(asked) else []
+    calls = message.get("tool_calls")
+    return [call for call in calls if is_map(call)] if is_list(calls) else []
 
 
 def _reasoning(messages: Sequence[Mapping[str, Any]]) -> str:

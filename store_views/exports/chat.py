@@ -46,9 +46,9 @@ def chat_lines(
         else:
             chosen = [call for call in calls_of_text(trajectory) if _good(_reward(call, trajectory, given), reward_min)]
         lines = [
-            _line(told, choice, _reward(told.call, trajectory, given), trajectory)
-            for told in _whole(conversations_of(ask, trajectory, chosen), counts)
-            for choice in _choices(told, chosen)
+            _line(text, choice, _reward(text.call, trajectory, given), trajectory)
+            for text in _whole(conversations_of(ask, trajectory, chosen), counts)
+            for choice in _choices(text, chosen)
         ]
         if not trajectory.triplets and level == "segment" and lines:
             last = lines[-1]["call_index"]
@@ -56,19 +56,19 @@ def chat_lines(
         yield from lines
 
 
-def _whole(told: Iterable[Told], counts: Counter[str]) -> Iterator[Told]:
+def _whole(texts: Iterable[Told], counts: Counter[str]) -> Iterator[Told]:
     """Those of which nothing is missing."""
-    for call in told:
-        if call.conversation.incomplete:
-            counts[f"a conversation: {call.conversation.incomplete}"] += 1
+    for text in texts:
+        if text.conversation.incomplete:
+            counts[f"a conversation: {text.conversation.incomplete}"] += 1
             continue
-        counts.update(f"{kind}, of a conversation" for kind in call.conversation.left_out)
-        yield call
+        counts.update(f"{kind}, of a conversation" for kind in text.conversation.left_out)
+        yield text
 
 
-def _choices(told: Told, calls: Sequence[TripletRecord | Drop]) -> Sequence[int]:
+def _choices(text: Told, calls: Sequence[TripletRecord | Drop]) -> Sequence[int]:
     """Choices that a call stands for: its own; all, where its span tells of several that are no calls of their own."""
-    call, answers = told.call, len(told.conversation.answer)
+    call, answers = text.call, len(text.conversation.answer)
     alone = sum(other.span_id == call.span_id for other in calls) == 1
     return range(answers) if isinstance(call, Drop) and alone and answers > 1 else (call.choice_index,)
 
@@ -87,11 +87,11 @@ def _good(reward: float | None, reward_min: float | None) -> bool:
     return reward_min is None or (reward is not None and reward >= reward_min)
 
 
-def _line(told: Told, choice_index: int, reward: float | None, trajectory: Trajectory) -> dict[str, Any]:
-    line: dict[str, Any] = {"messages": told.conversation.whole(choice_index)}
-    if told.conversation.tools:
-        line["tools"] = told.conversation.tools
-    return line | {"reward": reward, "rollout_id": trajectory.rollout_id, "call_index": told.call.call_index}
+def _line(text: Told, choice_index: int, reward: float | None, trajectory: Trajectory) -> dict[str, Any]:
+    line: dict[str, Any] = {"messages": text.conversation.whole(choice_index)}
+    if text.conversation.tools:
+        line["tools"] = text.conversation.tools
+    return line | {"reward": reward, "rollout_id": trajectory.rollout_id, "call_index": text.call.call_index}
 
 
 def _last_calls(trajectory: Trajectory) -> list[TripletRecord]:

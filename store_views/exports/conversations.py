@@ -54,16 +54,16 @@ def conversations_of(
     Raises:
         QueryError, ServiceUnavailableError: the view could not answer.
     """
-    wanted = calls_of_text(trajectory) if calls is None else calls
-    found: list[Told] = []
-    for start in range(0, len(wanted), IDS_PER_QUERY_MAX):
-        some = wanted[start : start + IDS_PER_QUERY_MAX]
-        said = said_by(ask, trajectory, [span_id for call in some for span_id in _spans_of(call)])
+    chosen = calls_of_text(trajectory) if calls is None else calls
+    texts: list[Told] = []
+    for start in range(0, len(chosen), IDS_PER_QUERY_MAX):
+        some = chosen[start : start + IDS_PER_QUERY_MAX]
+        by_span = said_by(ask, trajectory, [span_id for call in some for span_id in _spans_of(call)])
         for call in some:
-            conversations = [said[span_id] for span_id in _spans_of(call) if span_id in said]
+            conversations = [by_span[span_id] for span_id in _spans_of(call) if span_id in by_span]
             whole = [conversation for conversation in conversations if not conversation.incomplete]
-            found += [Told(call, conversation) for conversation in (*whole, *conversations)[:1]]
-    return found
+            texts += [Told(call, conversation) for conversation in (*whole, *conversations)[:1]]
+    return texts
 
 
 def _spans_of(call: TripletRecord | Drop) -> tuple[str, ...]:
@@ -76,10 +76,10 @@ def said_by(ask: Ask, trajectory: Trajectory, span_ids: Sequence[str]) -> dict[s
     Raises:
         QueryError, ServiceUnavailableError: the view could not answer.
     """
-    said: dict[str, Conversation] = {}
+    by_span: dict[str, Conversation] = {}
     for first in range(0, len(span_ids), IDS_PER_QUERY_MAX):
-        said |= _said(ask, trajectory, span_ids[first : first + IDS_PER_QUERY_MAX])
-    return said
+        by_span |= _conversations(ask, trajectory, span_ids[first : first + IDS_PER_QUERY_MAX])
+    return by_span
 
 
 def requests_of(ask: Ask, trajectory: Trajectory, span_ids: Sequence[str]) -> dict[str, str | None]:
@@ -107,19 +107,19 @@ def _among(trajectory: Trajectory, span_ids: Iterable[str]) -> str:
     )
 
 
-def _said(ask: Ask, trajectory: Trajectory, span_ids: Iterable[str]) -> dict[str, Conversation]:
+def _conversations(ask: Ask, trajectory: Trajectory, span_ids: Iterable[str]) -> dict[str, Conversation]:
     where = _among(trajectory, span_ids)
-    said: dict[str, Conversation] = {}
+    by_span: dict[str, Conversation] = {}
     for row in rows_of(ask, f"SELECT {_COLUMNS} FROM spans_raw", ["log_offset"], where=where):  # noqa: S608  # our names
-        if row["span_id"] in said:
+        if row["span_id"] in by_span:
             continue
         span = _span(row)
         conversation = read_conversation(span)
         if conversation is None and (why := why_incomplete(span)):
             conversation = Conversation("", incomplete=why)
         if conversation is not None:
-            said[row["span_id"]] = conversation
-    return said
+            by_span[row["span_id"]] = conversation
+    return by_span
 
 
 def _span(row: dict[str, Any]) -> SpanRecord:

@@ -96,7 +96,7 @@ class StepSpans:
         choice = ours.get("choice_index")
         choice = choice if type(choice) is int and 0 <= choice < CHOICES_MAX else 0
         agent = self.agent
-        asked = {"messages": self._history, "tools": agent.get("tool_definitions")}
+        request = {"messages": self._history, "tools": agent.get("tool_definitions")}
         attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": step.get("model_name") or agent.get("model_name"),
@@ -109,7 +109,7 @@ class StepSpans:
             "gen_ai.usage.output_tokens": metrics.get("completion_tokens"),
             POLICY_VERSION: ours.get("policy_version"),
             CHOICE_INDEX: choice or None,
-            "langfuse.observation.input": json.dumps(asked),
+            "langfuse.observation.input": json.dumps(request),
             "langfuse.observation.output": json.dumps(message),
         }
         if ours.get("finish_reason") is not None:
@@ -120,9 +120,9 @@ class StepSpans:
         self.spans.append(span)
         if "agent_name" not in ours:
             self._of_root.append(span)
-        given = rewards_of(ours)
-        if given:
-            self.rewards.append(reward_span(self.trace_id, given, span_id))
+        rewards = rewards_of(ours)
+        if rewards:
+            self.rewards.append(reward_span(self.trace_id, rewards, span_id))
 
 
 CHOICES_MAX = 1024

@@ -100,7 +100,7 @@ class _Scanner:
         self._path = path
         self._text = text
         self._progress = progress
-        self._held = ""
+        self._buffer = ""
         self._at = 0
         self._lines_before = 0
         self._ended = False
@@ -124,9 +124,9 @@ class _Scanner:
                 yield self._value()
 
     def _list_within(self) -> re.Match[str] | None:
-        while len(self._held) - self._at < _PREFIX_CHARS and not self._ended:
+        while len(self._buffer) - self._at < _PREFIX_CHARS and not self._ended:
             self._more()
-        return _LIST_WITHIN.match(self._held, self._at)
+        return _LIST_WITHIN.match(self._buffer, self._at)
 
     def _items(self) -> Iterator[Any]:
         """Up to the end of a list whose beginning was read."""
@@ -155,48 +155,48 @@ class _Scanner:
     def _peek(self) -> str:
         """The next character that is no space; empty at the end of the file."""
         while True:
-            space = _SPACE.match(self._held, self._at)
+            space = _SPACE.match(self._buffer, self._at)
             self._at = space.end() if space is not None else self._at
-            if self._at < len(self._held) or self._ended:
-                return self._held[self._at : self._at + 1]
+            if self._at < len(self._buffer) or self._ended:
+                return self._buffer[self._at : self._at + 1]
             self._more()
 
     def _value(self) -> Any:
         self._peek()
         while True:
             try:
-                value, end = self._decoder.raw_decode(self._held, self._at)
+                value, end = self._decoder.raw_decode(self._buffer, self._at)
             except ValueError as error:
                 at = getattr(error, "pos", self._at)
                 unended = str(error).startswith(("Unterminated string", "Invalid \\"))
-                if self._ended or not (unended or at >= len(self._held) - _CUT_AT_THE_END):
+                if self._ended or not (unended or at >= len(self._buffer) - _CUT_AT_THE_END):
                     raise self._wrong(getattr(error, "msg", str(error)), at) from error
             except RecursionError as error:
                 raise self._wrong("nested too deeply", self._at) from error
             else:
-                if end < len(self._held) or self._ended:  # else a number may go on
-                    whole = self._held[self._at : end]
+                if end < len(self._buffer) or self._ended:  # else a number may go on
+                    whole = self._buffer[self._at : end]
                     self._at = end
                     return valid_text(value) if _SURROGATE.search(whole) else value
             self._more()
 
     def _more(self) -> None:
-        """Read on; what is behind is let go. Doubles what is held, so that a long value is parsed few times."""
-        self._lines_before += self._held.count("\n", 0, self._at)
-        self._held = self._held[self._at :]
+        """Read on, and drop the values before. Doubles the buffer, so that a long value is parsed few times."""
+        self._lines_before += self._buffer.count("\n", 0, self._at)
+        self._buffer = self._buffer[self._at :]
         self._at = 0
-        if len(self._held) > DOCUMENT_CHARS_MAX:
+        if len(self._buffer) > DOCUMENT_CHARS_MAX:
             raise SettingsError(
                 f"the document at line {self._lines_before + 1} of {self._path} has over {DOCUMENT_CHARS_MAX:,} "
                 "characters.",
                 next_step="Write each trace as a document of its own, one a line.",
             )
-        chunk = self._text.read(max(CHUNK_CHARS, len(self._held)))
+        chunk = self._text.read(max(CHUNK_CHARS, len(self._buffer)))
         self._ended = not chunk
-        self._held += chunk
+        self._buffer += chunk
         self._progress()
 
     def _wrong(self, what: str, at: int) -> SettingsError:
-        line = self._lines_before + self._held.count("\n", 0, at) + 1
-        column = at - (self._held.rfind("\n", 0, at) + 1) + 1
+        line = self._lines_before + self._buffer.count("\n", 0, at) + 1
+        column = at - (self._buffer.rfind("\n", 0, at) + 1) + 1
         return SettingsError(f"line {line} of {self._path} is not valid JSON: {what} (column {column}).")

@@ -113,8 +113,8 @@ async def _import_one(store: LightningStore, trace: ImportedTrace, run_id: str, 
 
 async def _missing(store: LightningStore, rollout_id: str, trace: ImportedTrace) -> int:
     """Counts the spans of the trace that its rollout lacks."""
-    held = {(span.trace_id, span.span_id) for span in await store.query_spans(rollout_id)}
-    return len({(span.trace_id, span.span_id) for span in trace.spans} - held)
+    stored = {(span.trace_id, span.span_id) for span in await store.query_spans(rollout_id)}
+    return len({(span.trace_id, span.span_id) for span in trace.spans} - stored)
 
 
 async def _attempt_of(store: LightningStore, rollout_id: str, trace: ImportedTrace, run_id: str) -> str | None:

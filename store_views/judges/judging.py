@@ -115,30 +115,32 @@ class Judging:
         together = "group_id" if self._rubric.relative else "rollout_id"
         groups = [list(members) for _, members in groupby(rows, key=lambda row: row[together])]
         groups = [group for group in groups if any(row["is_unjudged"] for row in group)]
-        said = self._conversations([row for group in groups for row in group])
+        conversations = self._conversations([row for group in groups for row in group])
         return [
             [
-                Judged(row["rollout_id"], row["attempt_id"], _task(row["input_json"]), said[row["rollout_id"]])
+                Judged(row["rollout_id"], row["attempt_id"], _task(row["input_json"]), conversations[row["rollout_id"]])
                 for row in group
             ]
             for group in groups
-            if all(row["rollout_id"] in said for row in group)  # of a group with another, the next round takes the rest
+            if all(
+                row["rollout_id"] in conversations for row in group
+            )  # of a group with another, the next round takes the rest
         ]
 
     def _conversations(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
         """Rollout -> its messages; those without any are reported."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        conversations: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             named = {"rollout": row["rollout_id"], "attempt": row["attempt_id"]}
             answer = self._client.query(_CALLS, params=named)
-            said = conversation_of([(request, response) for request, response in answer.rows])
+            messages = conversation_of([(request, response) for request, response in answer.rows])
             if answer.truncated:
                 self.report.unreadable[row["rollout_id"]] = "its calls are more than the view answers at once."
-            elif not said:
+            elif not messages:
                 self.report.unreadable[row["rollout_id"]] = "the log has no text of its calls."
             else:
-                found[row["rollout_id"]] = said
-        return found
+                conversations[row["rollout_id"]] = messages
+        return conversations
 
     def _judge(self, works: Sequence[Sequence[Judged]], pool: ThreadPoolExecutor) -> None:
         """Ask for each; all scores that there are go out, also where a question fails for good."""

@@ -124,18 +124,18 @@ def conversation_of(calls: Sequence[tuple[str | None, str | None]]) -> list[dict
     Args:
         calls: request and answer of each call, as JSON, in their order. A request repeats what was said before.
     """
-    said: list[dict[str, Any]] = []
+    conversation: list[dict[str, Any]] = []
     for request_json, answer_json in calls:
         request, answer = _object(request_json), _object(answer_json)
         messages = request.get("messages")
         if not isinstance(messages, list):
             messages = [{"role": "user", "content": request.get("prompt")}] if "prompt" in request else []
         known = 0
-        while known < min(len(said), len(messages)) and _is_same(said[known], messages[known]):
+        while known < min(len(conversation), len(messages)) and _is_same(conversation[known], messages[known]):
             known += 1
-        said += [message for message in messages[known:] if isinstance(message, dict)]
-        said += [answer] if answer else []
-    return said
+        conversation += [message for message in messages[known:] if isinstance(message, dict)]
+        conversation += [answer] if answer else []
+    return conversation
 
 
 def _is_same(one: Mapping[str, Any], other: Any) -> bool:

@@ -74,7 +74,7 @@ class BatchReader:
         self._on_pass = on_pass
         self._deletions = deletions
         self._filling: Mapping[Place, int] = {}
-        self._left = TailBatch()
+        self._pending = TailBatch()
         self._assigned: set[Place] = set()
         self._ends: dict[Place, int] = {}
         self._next_ends_s = 0.0
@@ -124,18 +124,18 @@ class BatchReader:
 
     def _add_to(self, builder: BatchBuilder, wait_s: float) -> int:
         """Add what has come until the batch is large enough; the rest is for the next. Returns how much had come."""
-        came, self._left = self._left, TailBatch()
-        if not came.records and not came.reached:
-            came = self._tail.poll(wait_s, records_max=MESSAGES_PER_CALL_MAX)
-        for place, message in enumerate(came.records):
+        batch, self._pending = self._pending, TailBatch()
+        if not batch.records and not batch.reached:
+            batch = self._tail.poll(wait_s, records_max=MESSAGES_PER_CALL_MAX)
+        for place, message in enumerate(batch.records):
             if builder.value_bytes >= BATCH_BYTES_MAX:
-                self._left = TailBatch(came.records[place:], came.reached)
+                self._pending = TailBatch(batch.records[place:], batch.reached)
                 break
             builder.add(self._topics[message.topic() or ""], message)
         else:
-            for reached in came.reached:
+            for reached in batch.reached:
                 builder.reached(self._topics[reached.topic], reached.partition, reached.offset)
-        return len(came.records) + len(came.reached)
+        return len(batch.records) + len(batch.reached)
 
     def end_offsets(self) -> dict[Place, int]:
         """Place -> end of the partition as last heard from the broker; for any thread, asks nobody."""

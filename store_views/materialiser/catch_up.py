@@ -30,10 +30,10 @@ class Progress:
     seconds_left: float | None
 
     def __str__(self) -> str:
-        left = "" if self.seconds_left is None else f", {self.seconds_left:,.0f} s left"
+        remaining = "" if self.seconds_left is None else f", {self.seconds_left:,.0f} s left"
         return (
             f"{self.records_done:,} of {self.records_total:,} records "
-            f"({100 * self.records_done // self.records_total} %), {self.records_per_s:,.0f} a second{left}"
+            f"({100 * self.records_done // self.records_total} %), {self.records_per_s:,.0f} a second{remaining}"
         )
 
 

@@ -76,7 +76,7 @@ class Content:
     def _append(
         self, tables: Mapping[str, pa.Table], next_offsets: Mapping[Place, int], now_read: Sequence[int]
     ) -> int:
-        connection, planned, left = self.connection, self._planned, 0
+        connection, planned, deleted_rows = self.connection, self._planned, 0
         for name, rows in tables.items():
             planned.execute(f"INSERT INTO {name} FROM incoming_{name}", **{f"incoming_{name}": rows})
         if now_read:
@@ -86,11 +86,11 @@ class Content:
             planned.execute(_NOTE_DELETIONS, incoming_deletions_raw=deletions)
             self._may_delete = True
         if self._may_delete:
-            left = self._counted(lambda: delete_what_is_due(connection, next_offsets))
+            deleted_rows = self._counted(lambda: delete_what_is_due(connection, next_offsets))
             self._may_delete = bool(planned.execute(_HAS_DELETIONS)[0][0])
         planned.execute("DELETE FROM offsets")
         planned.execute("INSERT INTO offsets FROM incoming_offsets", incoming_offsets=_offset_rows(next_offsets))
-        return left
+        return deleted_rows
 
     def remove(self, delete: Callable[[duckdb.DuckDBPyConnection], int]) -> int:
         """Have rows leave, all or none.
@@ -123,10 +123,10 @@ class Content:
     def _counted(self, delete: Callable[[], int]) -> int:
         """Note what share of the file's rows has left."""
         ((before,),) = self.connection.execute(_ROWS).fetchall()
-        if left := delete():
-            self.compact_bytes = int(self.compact_bytes * max(0.0, 1.0 - left / max(before or 0, left)))
+        if deleted_rows := delete():
+            self.compact_bytes = int(self.compact_bytes * max(0.0, 1.0 - deleted_rows / max(before or 0, deleted_rows)))
             self.connection.execute(_SET_COMPACT_BYTES, [str(self.compact_bytes)])
-        return left
+        return deleted_rows
 
     def _in_transaction(self, work: Callable[[], int]) -> int:
         compact_bytes = self.compact_bytes

@@ -98,24 +98,24 @@ class ViewDatabase:
             raise
 
     def _open(self, origin: dict[str, str]) -> duckdb.DuckDBPyConnection:
-        for left in (
+        for leftover in (
             *self.path.parent.glob(f"{self.path.name}.tmp*"),
             *self.path.parent.glob(f"{self.path.name}{NEXT}*"),
         ):
-            remove(left)  # what a killed process had spilled, or copied
-        connection, found = self._open_readable()
-        if why := _why_not_ours(found, origin):
+            remove(leftover)  # what a killed process had spilled, or copied
+        connection, stored = self._open_readable()
+        if why := _why_not_ours(stored, origin):
             connection.close()
             self._set_aside(why)
-            connection, found = open_file(self.path, self._memory_bytes_max), {}
+            connection, stored = open_file(self.path, self._memory_bytes_max), {}
         connection.execute("BEGIN TRANSACTION")
         for statement in (*OWN_TABLES, *TABLES):
             connection.execute(statement)
         views = views_fingerprint()
-        found = found or {}
-        if found.get("views") != views:
+        stored = stored or {}
+        if stored.get("views") != views:
             make_views(connection)
-        origin = {**found, **origin, "views": views}
+        origin = {**stored, **origin, "views": views}
         connection.execute("DELETE FROM origin")
         connection.executemany("INSERT INTO origin VALUES (?, ?)", [[*pair] for pair in origin.items()])
         connection.execute("COMMIT")
@@ -214,10 +214,10 @@ class ViewDatabase:
         Raises:
             duckdb.Error: the disk is full, say; nothing has changed.
         """
-        if left := self._content.remove(delete):
+        if deleted_rows := self._content.remove(delete):
             self._give_up_compaction()  # its copy still has them
             self._unwritten_bytes += 1
-        return left
+        return deleted_rows
 
     def compact_if_due(self, free_bytes: int) -> None:
         """Begin to write the file again without gaps, or put the new one in its place. For the thread that writes.
@@ -316,7 +316,7 @@ def _opened(path: Path, memory_bytes_max: int) -> tuple[duckdb.DuckDBPyConnectio
 def _is_unreadable(error: duckdb.Error) -> bool:
     """Whether the content is at fault, not the disk, the memory or who may read it."""
     if isinstance(error, duckdb.IOException):
-        return any(said in str(error) for said in _NO_DATABASE)
+        return any(phrase in str(error) for phrase in _NO_DATABASE)
     return not isinstance(error, duckdb.OutOfMemoryException)
 
 
@@ -332,15 +332,15 @@ def _read_origin(connection: duckdb.DuckDBPyConnection) -> dict[str, str] | None
     return dict(connection.execute("SELECT name, value FROM origin").fetchall())
 
 
-def _why_not_ours(found: Mapping[str, str] | None, origin: Mapping[str, str]) -> str:
+def _why_not_ours(stored: Mapping[str, str] | None, origin: Mapping[str, str]) -> str:
     """Say why rows cannot be added to a file with this origin; empty where they can.
 
     A topic that is new since then has no rows there: it is added, not a difference.
     """
-    if found is None:
+    if stored is None:
         return "was made by something else"
-    differing = sorted(name for name, value in origin.items() if found.get(name, value) != value)
-    return f"was made from another {', '.join(differing)}" if found and differing else ""
+    differing = sorted(name for name, value in origin.items() if stored.get(name, value) != value)
+    return f"was made from another {', '.join(differing)}" if stored and differing else ""
 
 
 def tables_fingerprint() -> str:

@@ -43,14 +43,14 @@ def delete_what_is_due(connection: duckdb.DuckDBPyConnection, reached: Mapping[P
     Raises:
         duckdb.Error: the disk is full, say; the caller rolls back.
     """
-    left = 0
+    deleted_rows = 0
     for log_offset, run_id, positions in connection.execute(_PENDING).fetchall():
         ends: dict[Place, int] = {(at["topic"], at["partition"]): at["offset"] for at in positions}
         if any(reached.get(place, 0) < end for place, end in ends.items()):
             continue
-        left += _delete_rows(connection, run_id, ends, log_offset)
+        deleted_rows += _delete_rows(connection, run_id, ends, log_offset)
         connection.execute(f"DELETE FROM {DELETIONS_PENDING.name} WHERE log_offset = ?", [log_offset])  # noqa: S608
-    return left
+    return deleted_rows
 
 
 def _delete_rows(connection: duckdb.DuckDBPyConnection, run_id: str, ends: Mapping[Place, int], log_offset: int) -> int:
@@ -59,32 +59,32 @@ def _delete_rows(connection: duckdb.DuckDBPyConnection, run_id: str, ends: Mappi
     def below(table: str) -> str:
         return _below(TOPIC_OF[table], ends)
 
-    told_by = [(name, "run_id") for name in ("rollout_states", "trajectories_raw", "attempts_opened_raw")]
-    told_by.append(("rollout_events", "enqueued_run_id"))
-    found = " UNION ".join(
+    sources = [(name, "run_id") for name in ("rollout_states", "trajectories_raw", "attempts_opened_raw")]
+    sources.append(("rollout_events", "enqueued_run_id"))
+    query = " UNION ".join(
         f"SELECT rollout_id, {group} AS group_id FROM {table} WHERE {column} = $run AND {below(table)}"  # noqa: S608
-        for table, column in told_by
+        for table, column in sources
         for group in ["enqueued_group_id" if table == "rollout_events" else "group_id"]
     )
-    rows = connection.execute(found, {"run": run_id}).fetchall()
+    rows = connection.execute(query, {"run": run_id}).fetchall()
     rollouts = sorted({rollout for rollout, _ in rows})
     groups = sorted({group or rollout for rollout, group in rows})
     keys = sorted({*rollouts, *groups})
-    left = sum(delete_rows(connection, table, f"run_id = ? AND {below(table)}", run_id) for table in _BY_RUN)
-    left += delete_rows(connection, "workers_raw", f"{_OF_TRAINER} AND {below('workers_raw')}", run_id)
-    left += delete_rollouts(connection, rollouts, groups, runs=[run_id], which=below)
+    deleted_rows = sum(delete_rows(connection, table, f"run_id = ? AND {below(table)}", run_id) for table in _BY_RUN)
+    deleted_rows += delete_rows(connection, "workers_raw", f"{_OF_TRAINER} AND {below('workers_raw')}", run_id)
+    deleted_rows += delete_rollouts(connection, rollouts, groups, runs=[run_id], which=below)
     for table, topic, prefix in (
         ("dead_letters_raw", "origin_topic", "origin_"),
         (UNREAD_RECORDS.name, "topic", "log_"),
     ):
         of_run = f"key IN (SELECT encode(unnest(?::VARCHAR[]))) AND {_any_below(prefix, topic, ends)}"
-        left += delete_rows(connection, table, of_run, keys)
+        deleted_rows += delete_rows(connection, table, of_run, keys)
     connection.execute(
         f"INSERT INTO {ROLLOUTS_DELETED.name} SELECT unnest(?::VARCHAR[]), ?",  # our name
         [rollouts, log_offset],
     )
     logger.info("run %r was deleted: the rows of %d rollouts are gone", run_id, len(rollouts))
-    return left
+    return deleted_rows
 
 
 def _below(topic: str, ends: Mapping[Place, int], prefix: str = "log_") -> str:

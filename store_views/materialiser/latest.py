@@ -42,7 +42,7 @@ class LatestRows:
             rows: with all columns of the table.
 
         Returns:
-            The counted columns of rows that went, and the indices of those that came, among the given ones.
+            The counted columns of the removed rows, and the indices of the added ones among ``rows``.
 
         Raises:
             duckdb.Error: the disk is full, say; the caller rolls back.
@@ -52,13 +52,13 @@ class LatestRows:
             return [], []
         sought = rows.select([*self.identity, self.near]).take([index for _, index in latest.values()])
         known = planned.execute(self._known, **{self._sought: sought})
-        went, replaced, outdated = self._compare(latest, known)
+        removed, replaced, outdated = self._compare(latest, known)
         if replaced:
             planned.execute(self._delete, replaced_rows=pa.table({"id": pa.array(replaced, pa.int64())}))
-        came = [index for identity, (_, index) in latest.items() if identity not in outdated]
-        if came:
-            planned.execute(self._insert, **{self._incoming: rows.take(came)})
-        return went, came
+        added = [index for identity, (_, index) in latest.items() if identity not in outdated]
+        if added:
+            planned.execute(self._insert, **{self._incoming: rows.take(added)})
+        return removed, added
 
     @property
     def _incoming(self) -> str:
@@ -97,7 +97,7 @@ class LatestRows:
         self, latest: dict[Row, tuple[Row, int]], kept: Iterable[Row]
     ) -> tuple[list[Row], list[int], set[Row]]:
         """Of the rows that are there, those to be replaced; and identities of which one as late is there already."""
-        went: list[Row] = []
+        removed: list[Row] = []
         replaced: list[int] = []
         outdated: set[Row] = set()
         age_at, counted_at = 1 + len(self.identity), 1 + len(self.identity) + len(self.age)
@@ -105,10 +105,10 @@ class LatestRows:
             identity = row[1:age_at]
             if row[age_at:counted_at] < latest[identity][0]:
                 replaced.append(row[0])
-                went.append(row[counted_at:])
+                removed.append(row[counted_at:])
             else:
                 outdated.add(identity)
-        return went, replaced, outdated
+        return removed, replaced, outdated
 
 
 def rows_of(table: pa.Table, names: Iterable[str]) -> Iterable[Row]:

@@ -88,13 +88,13 @@ def delete_rollouts(
         duckdb.Error: the disk is full, say; the caller rolls back.
     """
     among = "rollout_id IN (SELECT unnest(?::VARCHAR[]))"
-    left = 0
+    deleted_rows = 0
     for table in (*BY_ROLLOUT, *_LATEST):
-        left += delete_rows(connection, table, f"{among} AND {which(_LATEST.get(table, table))}", rollouts)
-    left += delete_rows(
+        deleted_rows += delete_rows(connection, table, f"{among} AND {which(_LATEST.get(table, table))}", rollouts)
+    deleted_rows += delete_rows(
         connection, REASONS_SETTLED.name, f"{among} AND run_id IN (SELECT unnest(?::VARCHAR[]))", rollouts, [*runs]
     )
-    left += delete_rows(connection, GROUPS_CHANGED.name, "group_key IN (SELECT unnest(?::VARCHAR[]))", groups)
+    deleted_rows += delete_rows(connection, GROUPS_CHANGED.name, "group_key IN (SELECT unnest(?::VARCHAR[]))", groups)
     connection.execute(
         f"INSERT INTO {GROUPS_CHANGED.name} "  # noqa: S608  # our names
         f"SELECT DISTINCT coalesce(group_id, rollout_id) FROM {ROLLOUTS_LATEST.name} "
@@ -102,7 +102,7 @@ def delete_rollouts(
         [groups],  # such as have rollouts that stay
     )
     sum_again(connection, runs)
-    return left
+    return deleted_rows
 
 
 def sum_again(connection: duckdb.DuckDBPyConnection, runs: Collection[str]) -> None:

@@ -332,11 +332,11 @@ class Materialiser:
             return
         now_unix_nano = self._clock.now_unix_nano()
         try:
-            left = self.database.remove(lambda it: delete_old_rows(it, self._retention, now_unix_nano))
+            deleted_rows = self.database.remove(lambda it: delete_old_rows(it, self._retention, now_unix_nano))
         except duckdb.OutOfMemoryException as error:
             logger.warning("statements have taken the memory, so old rows stay for now: %.200s", error)
-            left = 0
-        if not left:
+            deleted_rows = 0
+        if not deleted_rows:
             self._next_retention_s = now_s + (self._retention.interval_s or 0.0)
 
     def _compact(self) -> None:

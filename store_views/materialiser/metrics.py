@@ -37,11 +37,11 @@ def view_metrics(materialiser: Materialiser) -> Iterable[Metric]:
     progress = materialiser.rebuilding
     rebuilding = GaugeMetricFamily("lightstream_view_rebuilding", "1 until all of the log at the start is reflected.")
     rebuilding.add_metric([], progress is not None)
-    left = GaugeMetricFamily("lightstream_view_rebuilding_records_left", "Records to read until then.")
-    left.add_metric([], 0 if progress is None else progress.records_total - progress.records_done)
+    remaining = GaugeMetricFamily("lightstream_view_rebuilding_records_left", "Records to read until then.")
+    remaining.add_metric([], 0 if progress is None else progress.records_total - progress.records_done)
     unread = GaugeMetricFamily("lightstream_view_unread_records", "Records kept until a newer version is installed.")
     unread.add_metric([], sum(materialiser.unread.values()))
-    return [by_topic, rebuilding, left, unread, *_sums(materialiser.database)]
+    return [by_topic, rebuilding, remaining, unread, *_sums(materialiser.database)]
 
 
 def _sums(database: ViewDatabase) -> Iterable[Metric]:

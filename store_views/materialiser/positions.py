@@ -36,7 +36,7 @@ class Positions:
         """
         with self._changed:
             return any(
-                _below(wanted, sent) and not _below(wanted, {**sent, **more}) for wanted in self._waiters.values()
+                _below(required, sent) and not _below(required, {**sent, **more}) for required in self._waiters.values()
             )
 
     @property
@@ -84,19 +84,19 @@ class Positions:
             with self._changed:
                 del self._listeners[key]
 
-    def missing(self, wanted: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
-        """Wanted next offsets that are not reached: place -> (wanted, reached)."""
+    def missing(self, required: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
+        """Required next offsets that are not reached: place -> (required, reached)."""
         with self._changed:
-            return self._missing(wanted)
+            return self._missing(required)
 
     def look(self) -> None:
         """Say that somebody reads: for some seconds, new records are reflected sooner."""
         self._looked_s = time.monotonic()
 
     def wait_for(
-        self, wanted: Mapping[Place, int], timeout_s: float, *, urgent: bool = True
+        self, required: Mapping[Place, int], timeout_s: float, *, urgent: bool = True
     ) -> dict[Place, tuple[int, int]]:
-        """Block until every place has reached its wanted next offset, at most ``timeout_s`` seconds.
+        """Block until every place has reached its required next offset, at most ``timeout_s`` seconds.
 
         Args:
             urgent: whether a transaction is to be made for this waiter.
@@ -108,24 +108,24 @@ class Positions:
         waiter = object()
         with self._changed:
             if urgent:
-                self._waiters[waiter] = wanted
+                self._waiters[waiter] = required
             try:
-                while (missing := self._missing(wanted)) and self._closed is None:
+                while (missing := self._missing(required)) and self._closed is None:
                     left_s = deadline - time.monotonic()
                     if left_s <= 0 or not self._changed.wait(left_s):
-                        return self._missing(wanted)
+                        return self._missing(required)
                 return missing
             finally:
                 self._waiters.pop(waiter, None)
 
-    def _missing(self, wanted: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
+    def _missing(self, required: Mapping[Place, int]) -> dict[Place, tuple[int, int]]:
         return {
             place: (offset, self._next.get(place, 0))
-            for place, offset in wanted.items()
+            for place, offset in required.items()
             if self._next.get(place, 0) < offset
         }
 
 
-def _below(wanted: Mapping[Place, int], reached: Mapping[Place, int]) -> bool:
-    """Whether anything of ``wanted`` is missing."""
-    return any(reached.get(place, 0) < offset for place, offset in wanted.items())
+def _below(required: Mapping[Place, int], reached: Mapping[Place, int]) -> bool:
+    """Whether a required next offset is not reached."""
+    return any(reached.get(place, 0) < offset for place, offset in required.items())

@@ -31,7 +31,7 @@ class PricesTable:
     def __init__(self, path: Path, *, look_interval_s: float = LOOK_INTERVAL_S) -> None:
         self._path = path
         self._look_interval_s = look_interval_s
-        self._seen: object = ()
+        self._file_state: object = ()
         self._looked_s = 0.0
         self._bundled = bundled_prices()
 
@@ -43,23 +43,23 @@ class PricesTable:
             duckdb.Error: the table cannot be written; it is unchanged.
         """
         now_s = time.monotonic()
-        if self._seen != () and now_s - self._looked_s < self._look_interval_s:
+        if self._file_state != () and now_s - self._looked_s < self._look_interval_s:
             return
         self._looked_s = now_s
-        seen = _state_of(self._path)
-        if seen == self._seen:
+        file_state = _state_of(self._path)
+        if file_state == self._file_state:
             return
-        first, self._seen = self._seen == (), seen
+        first, self._file_state = self._file_state == (), file_state
         try:
-            given = {} if seen is None else read_prices(self._path)
+            own_prices = {} if file_state is None else read_prices(self._path)
         except SettingsError as error:
             logger.warning("%s The view goes on with the prices that it has. %s", error.message, error.next_step)
             if not first:
                 return
-            given = {}
-        known = known_prices(given, self._bundled)
+            own_prices = {}
+        known = known_prices(own_prices, self._bundled)
         rows = [
-            (price.model, price.prompt_price, price.response_price, price.cached_price, name in given)
+            (price.model, price.prompt_price, price.response_price, price.cached_price, name in own_prices)
             for name, price in known.items()
         ]
         columns = list(zip(*rows, strict=True)) or [()] * len(PRICES.types)

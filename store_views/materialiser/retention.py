@@ -133,28 +133,28 @@ def delete_old_rows(connection: duckdb.DuckDBPyConnection, retention: Retention,
     cutoffs = pa.table({"run_id": pa.array(before, pa.string()), "unix_nano": pa.array(before.values(), pa.int64())})
     connection.register("cutoffs", cutoffs)
     try:
-        left = _delete_old_groups(connection)
+        deleted_rows = _delete_old_groups(connection)
         silent = [run_id for (run_id,) in connection.execute(_SILENT_RUNS).fetchall()]
     finally:
         connection.unregister("cutoffs")
     if silent:
-        left += sum(delete_rows(connection, table, "list_contains(?, run_id)", silent) for table in _OF_RUN)
+        deleted_rows += sum(delete_rows(connection, table, "list_contains(?, run_id)", silent) for table in _OF_RUN)
         sum_again(connection, silent)
     if retention.age_s is not None:
         cutoff = now_unix_nano - int(retention.age_s * NANOS_PER_SECOND)
         for table in BY_ROLLOUT:
             if table != "consumed_raw":
                 which = f"logged_unix_nano < ? AND (rollout_id IS NULL OR NOT ({_ALIVE}))"
-                left += delete_rows(connection, table, which, cutoff)
+                deleted_rows += delete_rows(connection, table, which, cutoff)
         for table in _OF_NO_ROLLOUT:
-            left += delete_rows(connection, table, "logged_unix_nano < ?", cutoff)
-        left += delete_rows(
+            deleted_rows += delete_rows(connection, table, "logged_unix_nano < ?", cutoff)
+        deleted_rows += delete_rows(
             connection,
             "workers_raw",
             "logged_unix_nano < ? AND log_offset NOT IN (SELECT max(log_offset) FROM workers_raw GROUP BY worker_id)",
             cutoff,
         )
-    return left
+    return deleted_rows
 
 
 def _delete_old_groups(connection: duckdb.DuckDBPyConnection) -> int:
@@ -169,11 +169,13 @@ def _delete_old_groups(connection: duckdb.DuckDBPyConnection) -> int:
         rollouts += count
     if not groups:
         return 0
-    found = connection.execute(
+    old_rollouts = connection.execute(
         f"SELECT rollout_id FROM {ROLLOUTS_LATEST.name} "  # noqa: S608  # our name
         "WHERE list_contains(?, run_id) AND coalesce(group_id, rollout_id) IN (SELECT unnest(?::VARCHAR[]))",
         [sorted(runs), groups],
     ).fetchall()
-    left = delete_rollouts(connection, [rollout_id for (rollout_id,) in found], groups, runs=sorted(runs))
-    logger.info("%d rollouts are older than the view keeps them: %d rows are gone", len(found), left)
-    return left
+    deleted_rows = delete_rollouts(
+        connection, [rollout_id for (rollout_id,) in old_rollouts], groups, runs=sorted(runs)
+    )
+    logger.info("%d rollouts are older than the view keeps them: %d rows are gone", len(old_rollouts), deleted_rows)
+    return deleted_rows

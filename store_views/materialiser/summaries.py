@@ -150,10 +150,10 @@ def _add_states(planned: PlannedSql, rows: pa.Table, groups: set[str]) -> bool:
     states = rows if pc.all(known).as_py() else rows.filter(known)
     states = states.append_column("attempt_count", pc.list_value_length(states.column("attempts")).cast(pa.int64()))
     states = states.select(list(ROLLOUTS_LATEST.types))
-    went, indices = _ROLLOUTS.replace(planned, states)
-    came = rows_of(states.select(_ROLLOUTS.counted).take(indices), _ROLLOUTS.counted) if indices else ()
+    removed, indices = _ROLLOUTS.replace(planned, states)
+    added = rows_of(states.select(_ROLLOUTS.counted).take(indices), _ROLLOUTS.counted) if indices else ()
     rollouts: Changes = {}
-    for sign, counted in ((-1, went), (1, came)):
+    for sign, counted in ((-1, removed), (1, added)):
         for run_id, mode, status, attempts, group_id, rollout_id in counted:
             _change(rollouts, (run_id, mode, status), sign, (1, attempts))
             if status in _ENDED:
@@ -164,19 +164,19 @@ def _add_states(planned: PlannedSql, rows: pa.Table, groups: set[str]) -> bool:
 def _add_trajectories(planned: PlannedSql, tables: Mapping[str, pa.Table], groups: set[str]) -> bool:
     outcomes = _outcomes(tables)
     rows = _with_names(_with_outcomes(tables[_TRAJECTORIES.name], outcomes), tables)
-    went, came = _ATTEMPTS.replace(planned, rows.select(list(TRAJECTORIES_LATEST.types)))
+    removed, added = _ATTEMPTS.replace(planned, rows.select(list(TRAJECTORIES_LATEST.types)))
     described = list(rows_of(tables[_TRAJECTORIES.name], _OF_RUN))
     calls: Changes = {}
     rewards: Changes = {}
-    for sign, counted in ((-1, went), (1, ((*described[i], *outcomes[i]) for i in came))):
+    for sign, counted in ((-1, removed), (1, ((*described[i], *outcomes[i]) for i in added))):
         for run_id, mode, final, reward, triplets, prompt_tokens, response_tokens, _, dropped in counted:
             _change(calls, (run_id, mode, "triplet", ""), sign, (triplets, prompt_tokens, response_tokens))
             for reason, count in dropped.items():
                 _change(calls, (run_id, mode, "dropped", reason), sign, (count, 0, 0))
             if final:
                 _change(rewards, (run_id, mode), sign, _rewarded(reward))
-    if came:
-        rows = tables[_TRAJECTORIES.name].select(_WHOSE).take(came)
+    if added:
+        rows = tables[_TRAJECTORIES.name].select(_WHOSE).take(added)
         for group_id, rollout_id in rows_of(rows, _OF_GROUP):
             groups.add(rollout_id if group_id is None else group_id)
         for run_id, mode, reward in _given_way(planned, rows):

@@ -64,7 +64,7 @@ class SqlRequest:
 
     sql: str
     parameters: Parameters | None
-    wanted: dict[Place, int] | Literal["now"]
+    required: dict[Place, int] | Literal["now"]
     wait_s: float
     limits: QueryLimits
     query_id: str = ""
@@ -113,7 +113,7 @@ def parse_request(body: bytes, limits: QueryLimits) -> SqlRequest:
     return SqlRequest(
         sql,
         cast("Parameters | None", parameters),
-        _wanted(values.get("at_least")),
+        _required(values.get("at_least")),
         wait_s,
         limits,
         _query_id(values),
@@ -163,24 +163,24 @@ def _seconds(
     return float(value)
 
 
-def _wanted(at_least: Any) -> dict[Place, int] | Literal["now"]:
+def _required(at_least: Any) -> dict[Place, int] | Literal["now"]:
     if at_least is None:
         return {}
     if at_least == "now":
         return "now"
-    wanted: dict[Place, int] = {}
+    required: dict[Place, int] = {}
     try:
         for topic, offsets in at_least.items():
             topic_named(topic)
             for partition, offset in offsets.items():
-                wanted[topic, int(partition)] = int(offset) + 1
+                required[topic, int(partition)] = int(offset) + 1
     except KeyError as error:
         raise QueryError(f"'at_least': {error.args[0]}.") from error
     except (AttributeError, TypeError, ValueError) as error:
         raise QueryError(
             f"'at_least' must be {{topic: {{partition: offset}}}} or \"now\", not {at_least!r}."
         ) from error
-    return wanted
+    return required
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,17 +320,17 @@ async def wait_for_view(request: Request, materialiser: ViewSource, sql_request:
         ServiceUnavailableError: it has not got there in time, or has stopped; or too many of the lane wait already.
         ClientGoneError: the client has disconnected.
     """
-    wanted = (
-        sql_request.wanted
-        if isinstance(sql_request.wanted, dict)
+    required = (
+        sql_request.required
+        if isinstance(sql_request.required, dict)
         else await lane.catch_up(materialiser.end_offsets_now)
     )
-    if not wanted:
+    if not required:
         await wait_for_fetched(materialiser, lane)
         return
-    if not materialiser.positions.missing(wanted):
+    if not materialiser.positions.missing(required):
         return
-    missing = await unless_disconnected(request, _missing(materialiser.positions, wanted, sql_request.wait_s, lane))
+    missing = await unless_disconnected(request, _missing(materialiser.positions, required, sql_request.wait_s, lane))
     if missing:
         places = ", ".join(f"{t}/{p} is at {at}, not {to}" for (t, p), (to, at) in sorted(missing.items()))
         failure = materialiser.failure
@@ -343,13 +343,13 @@ async def wait_for_view(request: Request, materialiser: ViewSource, sql_request:
 
 
 async def _missing(
-    positions: Positions, wanted: dict[Place, int], wait_s: float, lane: Lane
+    positions: Positions, required: dict[Place, int], wait_s: float, lane: Lane
 ) -> dict[Place, tuple[int, int]]:
-    """Wait for what is wanted; what is still missing after that. May be cancelled."""
+    """Wait for the required next offsets, and return the missing ones. May be cancelled."""
     give_up_s = time.monotonic() + wait_s
 
     def wait() -> dict[Place, tuple[int, int]]:
-        return positions.wait_for(wanted, min(HANG_UP_S, max(0.0, give_up_s - time.monotonic())))
+        return positions.wait_for(required, min(HANG_UP_S, max(0.0, give_up_s - time.monotonic())))
 
     return await lane.catch_up(
         wait, until=lambda missing: not missing or positions.closed is not None or time.monotonic() >= give_up_s

@@ -114,10 +114,10 @@ class _Bound:
         self._computed_count = 0
         self._column, self._column_size = 1.0, float(_NUMBER_SIZE)
         largest = self._column_size
-        for made in _made(tree):
-            largest = max(largest, self.of(made, {}).size)
-            if self.refusal is None and _is_closed(made):
-                self._column = max(self._column, self._number(made, {}))
+        for expression in _expressions(tree):
+            largest = max(largest, self.of(expression, {}).size)
+            if self.refusal is None and _is_closed(expression):
+                self._column = max(self._column, self._number(expression, {}))
         self._column_size = largest
 
     def of(self, node: Any, names: Names) -> _Size:
@@ -195,8 +195,8 @@ class _Bound:
             work += max(1.0, once.work)
             if self.refusal is not None or work > ONCE_MAX:
                 break
-        left = count - steps
-        return _Size(reached + max(0.0, left * grown), work + left * (work / max(1, steps)), each_row)
+        remaining = count - steps
+        return _Size(reached + max(0.0, remaining * grown), work + remaining * (work / max(1, steps)), each_row)
 
     def _largest(self, node: Node, names: Names) -> float:
         """The largest number in a list."""
@@ -311,8 +311,9 @@ def _lambda(node: Node) -> tuple[list[str], Any]:
     """The names of a lambda's parameters, and its body."""
     if node.get("type") != "LAMBDA":
         return [], node
-    left = node["lhs"]
-    columns = [left] if left.get("type") == "COLUMN_REF" else [each["expression"] for each in left["arguments"]]
+    parameters = node["lhs"]
+    single = parameters.get("type") == "COLUMN_REF"
+    columns = [parameters] if single else [each["expression"] for each in parameters["arguments"]]
     return [str(each["column_names"][-1]).lower() for each in columns], node["expr"]
 
 
@@ -347,7 +348,7 @@ def _is_closed(value: Any, kept: Set[str] = frozenset()) -> bool:
     return all(_is_closed(each, kept) for each in value.values())
 
 
-def _made(tree: Any) -> Iterator[Node]:
+def _expressions(tree: Any) -> Iterator[Node]:
     """Expressions whose values columns may have: ends of series, and what is selected."""
     for node in _nodes(tree):
         if node.get("type") == "TABLE_FUNCTION":

@@ -135,8 +135,8 @@ class FeedbackWriter:
 
     async def _find(self, request: Request, scores: Sequence[Feedback]) -> list[_Found | StoreError]:
         lane_name = lane_named(request.headers, "dashboard")
-        wanted = SqlRequest("", None, "now", WAIT_S, self._limits)
-        await wait_for_view(request, self._materialiser, wanted, self._answering.lanes[lane_name])
+        sql_request = SqlRequest("", None, "now", WAIT_S, self._limits)
+        await wait_for_view(request, self._materialiser, sql_request, self._answering.lanes[lane_name])
         return await self._answering.found(
             "POST /v1/feedback", lambda cursor: find(cursor, scores), self._limits.timeout_s, lane_name=lane_name
         )

@@ -89,7 +89,7 @@ def _wish(values: Mapping[str, Any]) -> Wish:
         raise StoreError(f"action must be one of {', '.join((*CHANGES, 'offer', 'share'))}, not {action!r:.100}.")
     if revision is not None and type(revision) is not int:
         raise StoreError(f"revision must be a whole number, not {revision!r:.100}.")
-    made = wish
+    change = wish
 
     def of_revision(release: Release, author: Author) -> ReleaseChanged:
         if revision is not None and release.state is not None and release.state.revision != revision:
@@ -97,7 +97,7 @@ def _wish(values: Mapping[str, Any]) -> Wish:
                 f"release {release.name!r} has changed meanwhile: {release.state.action} by {release.state.by!r}.",
                 next_step="Look at it, then repeat your change if you still want it.",
             )
-        return made(release, author)
+        return change(release, author)
 
     return of_revision
 

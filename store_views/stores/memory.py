@@ -160,17 +160,17 @@ class MemoryLog(Log):
     async def lease(self, count: int, worker_id: str | None, timeout_s: float, run_id: str) -> list[RolloutState]:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
-        taken: list[RolloutState] = []
-        while len(taken) < count:
+        leased: list[RolloutState] = []
+        while len(leased) < count:
             state = self._begin_next(worker_id, run_id)
             if state is not None:
-                taken.append(state)
+                leased.append(state)
                 continue
             left_s = deadline_s - loop.time()
-            if taken or left_s <= 0:
+            if leased or left_s <= 0:
                 break
             await self._task_comes(left_s, run_id)  # and the queue is looked at again, even if the time is over
-        return taken
+        return leased
 
     async def wait_ended(
         self,

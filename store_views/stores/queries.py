@@ -171,8 +171,8 @@ def _former_names(arguments: Mapping[str, Argument]) -> frozenset[str]:
 
 def page_of(items: Sequence[T], *, limit: int, offset: int, total: int) -> PaginatedResult[T]:
     """A page. Of the class itself: one that is made for a type of items cannot be pickled, and has another name."""
-    made: Any = PaginatedResult
-    page: PaginatedResult[T] = made.model_construct(items=items, limit=limit, offset=offset, total=total)
+    page_class: Any = PaginatedResult
+    page: PaginatedResult[T] = page_class.model_construct(items=items, limit=limit, offset=offset, total=total)
     return page
 
 
@@ -220,10 +220,10 @@ def _declared_by(declared: type) -> Callable[[Made], Made]:
             if _compared(name)[0] not in query.items.model_fields:
                 raise TypeError(f"{declared.__name__}.{name} compares no field of {query.items.__name__}")
         query.arguments = arguments
-        made: Any = create_model(
+        with_fields: Any = create_model(
             query.__name__, __base__=query, __doc__=query.__doc__, __module__=query.__module__, **fields
         )
-        return cast("Made", made)
+        return cast("Made", with_fields)
 
     return add_fields
 

@@ -178,12 +178,12 @@ class Store(QueriedStore):
                 await self._put_worker(worker_id, WorkerChange.found_nothing(known, now))
         return [await self._leased(state, state.attempts[-1], dequeued=True) for state in states]
 
-    async def requeue(self, taken: Sequence[AttemptedRollout]) -> None:
+    async def requeue(self, rollouts: Sequence[AttemptedRollout]) -> None:
         """Put rollouts back into the queue that were taken for a caller who has left.
 
         One for which that fails is logged: it counts as unresponsive in the end.
         """
-        for rollout in taken:
+        for rollout in rollouts:
             # Its id is new, also where the caller's ids are repeatable: to put back a rollout twice is two writes.
             event = contextvars.Context().run(
                 events.lease_returned, rollout.rollout_id, rollout.attempt.attempt_id, self._clock.now_unix_nano()

@@ -38,7 +38,7 @@ class WorkerChange:
     """
 
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
-    taken: tuple[str, str] | None = None
+    started: tuple[str, str] | None = None
     over: tuple[str, str] | None = None
     idle_unix_nano: int | None = None
 
@@ -51,7 +51,7 @@ class WorkerChange:
             status = WorkerStatus.IDLE if attempt.status in DONE else WorkerStatus.UNKNOWN
             return cls(fields | {"status": status}, over=work, idle_unix_nano=now_unix_nano)
         busy = {"busy_unix_nano": now_unix_nano, "status": WorkerStatus.BUSY}
-        return cls(fields | busy, taken=work)
+        return cls(fields | busy, started=work)
 
     @classmethod
     def found_nothing(cls, known: WorkerHeartbeat | None, now_unix_nano: int) -> Self:
@@ -74,8 +74,8 @@ class WorkerChange:
                 worker_id=worker_id, kind="worker", status=WorkerStatus.UNKNOWN, heartbeat_unix_nano=0
             )
         fields = dict(self.fields)
-        if self.taken is not None:
-            fields |= _having([*(work for work in _in_hand(known) if work[0] != self.taken[0]), self.taken])
+        if self.started is not None:
+            fields |= _having([*(work for work in _in_hand(known) if work[0] != self.started[0]), self.started])
         elif self.over is not None:
             remaining = [work for work in _in_hand(known) if work not in (self.over, (self.over[0], ""))]
             fields |= _having(remaining) | (

@@ -60,8 +60,8 @@ def column_meanings() -> dict[str, Mapping[str, str]]:
     known |= {table.name: table.meanings for table in KEPT_TABLES}
     known |= {"offsets": OFFSETS, "origin": ORIGIN}
     for view in VIEWS:
-        taken = {column: text for source in reversed(view.columns_of) for column, text in known[source].items()}
-        meanings = taken | dict(view.meanings)
+        inherited = {column: text for source in reversed(view.columns_of) for column, text in known[source].items()}
+        meanings = inherited | dict(view.meanings)
         known[view.name] = meanings | _times(meanings)
     return {name: {**SHARED_MEANINGS, **meanings} for name, meanings in known.items()}
 

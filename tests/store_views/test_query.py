@@ -400,9 +400,9 @@ def test_a_request_may_ask_for_as_much_time_as_the_limit_allows() -> None:
 
 def test_offsets_of_records_become_next_offsets() -> None:
     asked = parse_request(b'{"sql": "x", "at_least": {"spans": {"0": 7, "1": 0}}, "timeout_s": 5}', LIMITS)
-    assert asked.wanted == {("spans", 0): 8, ("spans", 1): 1}
+    assert asked.required == {("spans", 0): 8, ("spans", 1): 1}
     assert asked.limits.timeout_s == 5
-    assert parse_request(b'{"sql": "x", "at_least": "now"}', LIMITS).wanted == "now"
+    assert parse_request(b'{"sql": "x", "at_least": "now"}', LIMITS).required == "now"
 
 
 VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(codec="utf-8"))

@@ -108,7 +108,7 @@ class SharedMemoryExecutionStrategy(ExecutionStrategy):
         finally:
             for thread in beside:
                 thread.join(self.join_timeout)
-        if left := [thread.name for thread in beside if thread.is_alive()]:
-            logger.error("%s still ran %g s after all was stopped; abandoned.", ", ".join(left), self.join_timeout)
+        if running := [thread.name for thread in beside if thread.is_alive()]:
+            logger.error("%s still ran %g s after all was stopped; abandoned.", ", ".join(running), self.join_timeout)
         if failures:
             raise failures[0]

@@ -42,9 +42,9 @@ class NextTask(BaseModel):
 
 @dispatches.get("/task")
 async def next_task(serving: Served, query: Parsed[NextTask]) -> Dispatched:
-    taken = await dequeue(serving, 1, query.worker_id, query.timeout_s)
-    answer = TaskIfAny(is_available=True, task=_task(taken[0])) if taken else TaskIfAny(is_available=False)
-    return Dispatched(serving.store, answer, taken)
+    rollouts = await dequeue(serving, 1, query.worker_id, query.timeout_s)
+    answer = TaskIfAny(is_available=True, task=_task(rollouts[0])) if rollouts else TaskIfAny(is_available=False)
+    return Dispatched(serving.store, answer, rollouts)
 
 
 @reads.get("/resources/latest")

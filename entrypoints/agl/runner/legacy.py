@@ -32,20 +32,20 @@ logger = logging.getLogger(__name__)
 
 
 def _report_of(
-    task: Task, result: Any, seen: Sequence[Span], triplets_in: Callable[[list[Any]], list[Triplet]]
+    task: Task, result: Any, traced: Sequence[Span], triplets_in: Callable[[list[Any]], list[Triplet]]
 ) -> RolloutLegacy:
     """The report of a task.
 
     Args:
         result: the final reward; triplets; spans (the SDK's, ours, or JSON); a report; or ``None``.
-        seen: the spans that the tracer saw, which count where the agent returned none.
+        traced: the spans of the tracer, which count where the agent returned none.
         triplets_in: finds triplets in spans.
 
     Raises:
         TypeError: ``result`` is something else.
     """
     report = RolloutLegacy(rollout_id=task.rollout_id, task=task)
-    spans: list[Any] = list(seen)
+    spans: list[Any] = list(traced)
     if isinstance(result, RolloutLegacy):
         report = result.model_copy(update={"rollout_id": task.rollout_id, "task": result.task or task})
     elif isinstance(result, int | float):

@@ -43,7 +43,7 @@ class SharedTracer:
 
     def __init__(self, given: OtelTracer | None) -> None:
         self._given = given
-        self._made: OtelTracer | None = None
+        self._own: OtelTracer | None = None
         self._of_process = 0
         self._users = 0
         self._lock = threading.Lock()
@@ -55,9 +55,9 @@ class SharedTracer:
             yield self._given
             return
         with self._lock:
-            if self._made is None or self._of_process != os.getpid():
-                self._made, self._of_process, self._users = OtelTracer(), os.getpid(), 0
-            tracer = self._made
+            if self._own is None or self._of_process != os.getpid():
+                self._own, self._of_process, self._users = OtelTracer(), os.getpid(), 0
+            tracer = self._own
             self._users += 1
         try:
             yield tracer
@@ -65,7 +65,7 @@ class SharedTracer:
             with self._lock:
                 self._users -= 1
                 if not self._users:
-                    self._made = None
+                    self._own = None
                     tracer.close()
 
 
@@ -128,15 +128,15 @@ def _make_runner(trainer: Trainer, tracer: OtelTracer) -> Runner[Any]:
     if isinstance(trainer.runner, Runner):
         return copy.copy(trainer.runner)
     defaults = {"tracer": tracer, "max_rollouts": trainer.max_rollouts}
-    made = build_component(
+    runner = build_component(
         trainer.runner,
         expected_type=_RUNNER,
         spec_name="runner",
         default_factory=lambda: instantiate_component(LitAgentRunner, None, defaults),
         optional_defaults=defaults,
     )
-    assert made is not None  # noqa: S101  # there is a default
-    return made
+    assert runner is not None  # noqa: S101  # there is a default
+    return runner
 
 
 def _prepare(trainer: Trainer, algorithm: Algorithm, store: LightningStore) -> None:

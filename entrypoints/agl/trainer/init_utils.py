@@ -41,12 +41,12 @@ def instantiate_component(
     optional_defaults: OptionalDefaults | None = None,
 ) -> Any:
     """Make one, with the given arguments and the ones of ``optional_defaults`` that its constructor takes."""
-    given = dict(provided_kwargs or {})
-    taken = inspect.signature(cls).parameters
+    arguments = dict(provided_kwargs or {})
+    parameters = inspect.signature(cls).parameters
     for name, default in (optional_defaults or {}).items():
-        if name in taken and name not in given:
-            given[name] = default() if callable(default) else default
-    return cls(**given)
+        if name in parameters and name not in arguments:
+            arguments[name] = default() if callable(default) else default
+    return cls(**arguments)
 
 
 def instantiate_from_spec(
@@ -111,18 +111,18 @@ def build_component(
         ValueError: ``spec`` describes nothing.
         SettingsError: there is no such path.
     """
-    made: Any
+    part: Any
     described: Any = spec
     if isinstance(described, expected_type):
         return described
     if described is None and default_factory is not None:
-        made = default_factory()
+        part = default_factory()
     elif described is None and allow_none:
         return None
     elif isinstance(described, type):
-        made = instantiate_component(described, None, optional_defaults)
+        part = instantiate_component(described, None, optional_defaults)
     elif isinstance(described, str | Mapping):
-        made = instantiate_from_spec(
+        part = instantiate_from_spec(
             cast("str | Mapping[str, Any]", described),
             spec_name=spec_name,
             optional_defaults=optional_defaults,
@@ -131,11 +131,11 @@ def build_component(
             registry=registry,
         )
     elif callable(described):
-        made = described()
+        part = described()
     else:
         text = invalid_spec_error_fmt or spec_name + " is {actual_type}; it must be {expected_type}, or describe one"
         raise ValueError(text.format(actual_type=type(described), expected_type=expected_type.__name__))
-    if not isinstance(made, expected_type):
+    if not isinstance(part, expected_type):
         text = type_error_fmt or spec_name + " is {type_name}, not {expected_type}"
-        raise TypeError(text.format(type_name=str(type(made)), expected_type=expected_type.__name__))
-    return made
+        raise TypeError(text.format(type_name=str(type(part)), expected_type=expected_type.__name__))
+    return part

@@ -248,7 +248,7 @@ class Trainer:
         defaults: dict[str, Any] = {"n_runners": self.n_runners}
         if self.port is not None:
             defaults["server_port"] = self.port
-        made = build_component(
+        built = build_component(
             strategy,
             expected_type=ExecutionStrategy,
             spec_name="strategy",
@@ -256,10 +256,10 @@ class Trainer:
             optional_defaults=defaults,
             registry=ExecutionStrategyRegistry,
         )
-        if self.port is not None and isinstance(made, ClientServerExecutionStrategy):
-            made.server_port = self.port
-        self.n_runners = getattr(made, "n_runners", self.n_runners)
-        return made
+        if self.port is not None and isinstance(built, ClientServerExecutionStrategy):
+            built.server_port = self.port
+        self.n_runners = getattr(built, "n_runners", self.n_runners)
+        return built
 
 
 def _algorithm(described: Any) -> Any:
@@ -273,14 +273,14 @@ def _algorithm(described: Any) -> Any:
     if described is None or (hasattr(described, "run") and not isinstance(described, type)):
         return described
     if isinstance(described, str | Mapping):
-        made = instantiate_from_spec(described, spec_name="algorithm")
+        algorithm = instantiate_from_spec(described, spec_name="algorithm")
     elif isinstance(described, type) or not inspect.signature(described).parameters:
-        made = described()
+        algorithm = described()
     else:
         return algo(described)
-    if not hasattr(made, "run"):
-        raise TypeError(f"algorithm is {type(made).__name__}, which has no method run")
-    return made
+    if not hasattr(algorithm, "run"):
+        raise TypeError(f"algorithm is {type(algorithm).__name__}, which has no method run")
+    return algorithm
 
 
 def _renamed(old_name: str, old: Any, name: str, value: Any) -> Any:

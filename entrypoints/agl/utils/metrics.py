@@ -263,7 +263,7 @@ class PrometheusMetricsBackend(MetricsBackend):
 
         self._client = prometheus_client
         self._registry = _Registry()
-        self._made: dict[str, Counter | Histogram] = {}
+        self._collectors: dict[str, Counter | Histogram] = {}
 
     def has_prometheus(self) -> bool:
         return True
@@ -286,15 +286,15 @@ class PrometheusMetricsBackend(MetricsBackend):
     def _add(self, metric: _Metric) -> None:
         name = metric.name.replace(".", "_")
         with _prometheus_lock:
-            known, made = _prometheus.get(name) or (metric, self._make(name, metric))
+            known, collector = _prometheus.get(name) or (metric, self._make(name, metric))
             if (known.name, known.label_names, known.buckets) != (metric.name, metric.label_names, metric.buckets):
                 raise ValueError(
                     f"{name} is {known.name!r} to Prometheus already, a {known.kind} with the labels "
                     f"{list(known.label_names)} and the buckets {known.buckets}."
                 )
-            _prometheus[name] = known, made
+            _prometheus[name] = known, collector
         self._registry.add(metric)
-        self._made[metric.name] = made
+        self._collectors[metric.name] = collector
 
     def _make(self, name: str, metric: _Metric) -> Counter | Histogram:
         if metric.buckets is None:
@@ -310,8 +310,8 @@ class PrometheusMetricsBackend(MetricsBackend):
         self._of(name, key).observe(value)
 
     def _of(self, name: str, key: LabelKey) -> Any:
-        made = self._made[name]
-        return made.labels(**dict(key)) if key else made
+        collector = self._collectors[name]
+        return collector.labels(**dict(key)) if key else collector
 
 
 _prometheus_lock = threading.Lock()

@@ -80,7 +80,7 @@ class _Over:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Enqueued:
     """What was asked for.
 
     Attributes:
@@ -165,13 +165,13 @@ class AgentModeDaemon:
         self.pad_token_id = pad_token_id
         self.reward_fillna_value = reward_fillna_value
         self.llm_timeout_seconds = llm_timeout_seconds
-        self._asked = _Asked()
+        self._enqueued = _Enqueued()
         self._loop = LoopThread("lightstream-verl-daemon", "the daemon")
 
     @property
     def is_train(self) -> bool:
         """Whether the last request is for training."""
-        return self._asked.is_train
+        return self._enqueued.is_train
 
     def start(self) -> None:
         """Nothing: the proxy starts with the first addresses."""
@@ -224,7 +224,7 @@ class AgentModeDaemon:
                 )
         enqueued = await self.store.enqueue_many_rollouts(requests)
         ids = [rollout.rollout_id for rollout in enqueued]
-        self._asked = _Asked(is_train, dict(zip(ids, named, strict=True)))
+        self._enqueued = _Enqueued(is_train, dict(zip(ids, named, strict=True)))
 
     async def _serve(self, addresses: Sequence[str]) -> None:
         """The proxy has these servers behind it. One of somebody else's, which runs, keeps those that it has."""
@@ -257,7 +257,7 @@ class AgentModeDaemon:
         self._run(lambda: self._wait(verbose=verbose))
 
     async def _wait(self, *, verbose: bool) -> None:
-        enqueued = self._asked
+        enqueued = self._enqueued
         while waiting := [rollout_id for rollout_id in enqueued.samples if rollout_id not in enqueued.over]:
             ended = await self.store.wait_for_rollouts(rollout_ids=waiting, timeout=WAIT_S)
             for rollout in ended:
@@ -383,7 +383,7 @@ class AgentModeDaemon:
 
     def clear_data_and_server(self) -> None:
         """Forget earlier requests. Rollouts stay in the store, and the proxy goes on."""
-        self._asked = _Asked()
+        self._enqueued = _Enqueued()
 
     def close(self) -> None:
         """Stop the proxy, if this started it."""
@@ -393,7 +393,7 @@ class AgentModeDaemon:
 
     def _finished(self, *, is_train: bool) -> dict[str, _Over]:
         """Rollout -> what became of it, in the order in which they were enqueued."""
-        enqueued = self._asked
+        enqueued = self._enqueued
         if enqueued.is_train is not is_train:
             kinds = ("a validation", "training") if is_train else ("training", "a validation")
             raise TrainingError(f"the rollouts were enqueued as {kinds[0]}, not as {kinds[1]}.")

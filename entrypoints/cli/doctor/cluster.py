@@ -42,21 +42,21 @@ A_SCHEMA_ID = 2**31 - 1
 def cluster(settings: Settings) -> Iterator[Finding]:
     """Whether the cluster lets us in, has our topics as declared, keeps copies, and lets us use them."""
     try:
-        admin, found = connected(settings, timeout_s=CONNECT_TIMEOUT_S)
+        admin, metadata = connected(settings, timeout_s=CONNECT_TIMEOUT_S)
     except ServiceUnavailableError as error:
         level = Level.ERROR if settings.kafka_bootstrap_servers else Level.WARNING  # ours is just not running
         yield Finding("kafka", level, error.message, error.next_step)
         return
-    brokers = len(found.brokers)
+    brokers = len(metadata.brokers)
     yield Finding("kafka", Level.FINE, f"Kafka answers, with {brokers} broker{'s' if brokers > 1 else ''}.")
-    wanted = [topic.full_name(settings.topic_prefix) for topic in TOPICS]
-    missing = [name for name in wanted if name not in found.topics]
+    expected = [topic.full_name(settings.topic_prefix) for topic in TOPICS]
+    missing = [name for name in expected if name not in metadata.topics]
     if missing:
         yield Finding(
             "topics", Level.ERROR, f"the cluster has no topic {', '.join(missing)}.", "lightstream topics create"
         )
-    present = [name for name in wanted if name in found.topics]
-    leaderless = [name for name in present if any(p.leader < 0 for p in found.topics[name].partitions.values())]
+    present = [name for name in expected if name in metadata.topics]
+    leaderless = [name for name in present if any(p.leader < 0 for p in metadata.topics[name].partitions.values())]
     if leaderless:
         text = f"partitions of {', '.join(leaderless)} have no leader: nobody reads or writes them."
         yield Finding("copies", Level.ERROR, text, "Start the brokers that have them.")
@@ -65,7 +65,7 @@ def cluster(settings: Settings) -> Iterator[Finding]:
     looks: dict[str, Iterator[Finding]] = {
         "the settings of our topics": _settings(admin, settings),
         "the copies of our topics, and our rights": _copies_and_rights(admin, settings, present, brokers),
-        "the brokers' settings": _broker_settings(admin, min(found.brokers)),
+        "the brokers' settings": _broker_settings(admin, min(metadata.brokers)),
     }
     for what, look in looks.items():
         try:
@@ -91,14 +91,14 @@ def _copies_and_rights(admin: AdminClient, settings: Settings, names: list[str],
     topics: list[TopicDescription] = [future.result() for future in answers.values()]
     partitions = [(topic.name, partition) for topic in topics for partition in topic.partitions]
     copies = min(len(partition.replicas) for _, partition in partitions)
-    wanted = settings.topic_replication_factor or (COPIES_WANTED if brokers >= COPIES_WANTED else 1)
-    if copies < wanted:
+    required = settings.topic_replication_factor or (COPIES_WANTED if brokers >= COPIES_WANTED else 1)
+    if copies < required:
         loses = ": a lost broker loses records" if copies == 1 else ""
         yield Finding(
             "copies",
             Level.WARNING,
-            f"some partitions have {copies} of {wanted} copies{loses}.",
-            f"Set LIGHTSTREAM_TOPIC_REPLICATION_FACTOR={wanted} before topics are made; "
+            f"some partitions have {copies} of {required} copies{loses}.",
+            f"Set LIGHTSTREAM_TOPIC_REPLICATION_FACTOR={required} before topics are made; "
             "`kafka-reassign-partitions` adds copies.",
         )
     behind = sorted({name for name, partition in partitions if len(partition.isr) < len(partition.replicas)})

@@ -163,18 +163,18 @@ def tls(settings: Settings) -> Iterator[Finding]:
 def ports(settings: Settings) -> Iterator[Finding]:
     """Ports that settings name, and others have."""
     ours = {service.address.rpartition(":")[2] for service in running_services(settings)}
-    taken = False
+    has_conflict = False
     for name in PORTS:
         port = getattr(settings, name)
         if port and str(port) not in ours and not is_free(port):
-            taken = True
+            has_conflict = True
             yield Finding(
                 "ports",
                 Level.ERROR,
                 f"port {port} (LIGHTSTREAM_{name.upper()}) is taken by another program.",
                 f"Stop that program (`ss -ltnp sport = :{port}` names it), or choose another port.",
             )
-    if not taken:
+    if not has_conflict:
         yield Finding("ports", Level.FINE, "the ports that settings name are free, or ours.")
 
 

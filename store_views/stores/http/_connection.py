@@ -103,19 +103,19 @@ class Connection:
         self._token = token
         self._patience_s = patience_s
         self._prefix = prefix
-        self._seen_lock = threading.Lock()
-        self._seen = LogPositions()
+        self._positions_lock = threading.Lock()
+        self._positions = LogPositions()
         self._thread = LoopThread("lightstream-store-client", "the store client")
         self._session: tuple[int, aiohttp.ClientSession] | None = None
         self._found: str | None = None
 
     def __getstate__(self) -> tuple[str | None, Settings, str | None, float, str, LogPositions]:
-        return self._address, self._settings, self._token, self._patience_s, self._prefix, self.seen()
+        return self._address, self._settings, self._token, self._patience_s, self._prefix, self.positions()
 
     def __setstate__(self, state: tuple[str | None, Settings, str | None, float, str, LogPositions]) -> None:
-        *arguments, prefix, seen = state
+        *arguments, prefix, positions = state
         self.__init__(*arguments, prefix=prefix)  # type: ignore[misc]  # it holds nothing else worth keeping
-        self.see(seen)
+        self.see(positions)
 
     @property
     def address(self) -> str:
@@ -148,15 +148,15 @@ class Connection:
         key = uuid.uuid4().hex if writes else None
         return await self._reply(lambda: self._ask("POST", path, None, content, key), key if dispatches else None)
 
-    def seen(self) -> LogPositions:
+    def positions(self) -> LogPositions:
         """Return how far in the log the answers reached."""
-        with self._seen_lock:
-            return self._seen
+        with self._positions_lock:
+            return self._positions
 
     def see(self, positions: LogPositions) -> None:
         """From now on, answers reflect these positions too."""
-        with self._seen_lock:
-            self._seen = self._seen.merged(positions)
+        with self._positions_lock:
+            self._positions = self._positions.merged(positions)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of ``work``, which uses this connection; blocks. Not for use in an event loop."""
@@ -196,8 +196,8 @@ class Connection:
             headers[IDEMPOTENCY_KEY] = key
         if self._token is not None:
             headers["authorization"] = f"Bearer {self._token}"
-        if seen := self.seen().to_text():
-            headers[POSITIONS] = seen
+        if positions := self.positions().to_text():
+            headers[POSITIONS] = positions
         return headers
 
     async def _ask(

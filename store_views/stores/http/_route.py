@@ -241,9 +241,9 @@ async def _see(store: LightningStore, request: Request) -> None:
         StoreError: there is no such place in the log.
     """
     if text := request.headers.get(POSITIONS):
-        seen = LogPositions.from_text(text)
-        if not store.positions().covers(seen):
-            await asyncio.to_thread(store.see, seen)  # it may ask Kafka how far the log goes
+        positions = LogPositions.from_text(text)
+        if not store.positions().covers(positions):
+            await asyncio.to_thread(store.see, positions)  # it may ask Kafka how far the log goes
 
 
 def _digest(request: Request) -> bytes:

@@ -78,10 +78,10 @@ def _as_form(query: Made) -> Made:
         for name, argument in query.arguments.items()
         if argument.is_list and (argument.known or argument.former_name_of)
     }
-    made: Any = create_model(
+    form: Any = create_model(
         query.__name__, __base__=query, __doc__=query.__doc__, __module__=query.__module__, **fields
     )
-    return cast("Made", made)
+    return cast("Made", form)
 
 
 def _checked_texts(known: tuple[str, ...], values: list[str] | None) -> list[str] | None:
@@ -139,8 +139,8 @@ class DequeueRollouts(OptionalBody):
 
 @dispatches.post("/queues/rollouts/dequeue")
 async def dequeue_rollouts(serving: Served, form: Parsed[DequeueRollouts]) -> Dispatched:
-    taken = await dequeue(serving, form.limit, form.worker_id, form.timeout_s, form.run_id)
-    return Dispatched(serving.store, taken, taken)
+    rollouts = await dequeue(serving, form.limit, form.worker_id, form.timeout_s, form.run_id)
+    return Dispatched(serving.store, rollouts, rollouts)
 
 
 async def dequeue(

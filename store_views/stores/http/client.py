@@ -130,7 +130,7 @@ class LightningStoreClient(QueriedStore):
         return value
 
     def positions(self) -> LogPositions:
-        return self._connection.seen()
+        return self._connection.positions()
 
     def see(self, positions: LogPositions) -> None:
         self._connection.see(positions)

@@ -237,8 +237,8 @@ def _http_server(
     if host is not None:
         settings = settings.model_copy(update={"host": host})
     _require_token(settings)
-    taken = None if traces is None else traces(store, settings)
-    app = create_app(store, settings, cors_allow_origins=cors_allow_origins, traces=taken)
+    endpoint = None if traces is None else traces(store, settings)
+    app = create_app(store, settings, cors_allow_origins=cors_allow_origins, traces=endpoint)
     shown = pages(store, settings) if pages is not None and isinstance(store, InMemoryLightningStore) else None
 
     def stopping() -> None:

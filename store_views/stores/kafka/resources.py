@@ -65,7 +65,7 @@ class ResourceVersions:
         self._latest: tuple[int, ResourcesRecord] | None = None
         self._expected: dict[str, asyncio.Future[Version | None]] = {}
         self._read_up_to = -1
-        self._seen = -1
+        self._observed_offset = -1
         self._stopped = False
         self._failure: LightstreamError | None = None
 
@@ -84,8 +84,8 @@ class ResourceVersions:
         self._known.pop(resources_id, None)
         self._whole.pop(resources_id, None)
         if self._latest is not None and self._latest[1].resources_id == resources_id:
-            left = [(known.offset, known.record) for known in self._known.values() if known.record is not None]
-            self._latest = max(left, key=lambda one: one[0], default=None)
+            remaining = [(known.offset, known.record) for known in self._known.values() if known.record is not None]
+            self._latest = max(remaining, key=lambda one: one[0], default=None)
         self.passed(offset)
 
     def passed(self, offset: int) -> None:
@@ -108,11 +108,11 @@ class ResourceVersions:
 
     def observe(self, offset: int) -> None:
         """A reader here has seen the record at ``offset`` elsewhere: from now on, answers reflect it."""
-        self._seen = max(offset, self._seen)
+        self._observed_offset = max(offset, self._observed_offset)
 
     def latest_offset(self) -> int:
         """Of the latest resources that a reader here may have been told of; -1 before the first."""
-        return max(self._seen, -1 if self._latest is None else self._latest[0])
+        return max(self._observed_offset, -1 if self._latest is None else self._latest[0])
 
     async def find(self, resources_id: str | None, timeout_s: float) -> ResourcesRecord | None:
         """Resources by id, or the latest; waits up to ``timeout_s`` for them. ``None`` if they did not appear.
@@ -171,10 +171,11 @@ class ResourceVersions:
 
     async def _catch_up(self) -> None:
         if not await self._changed.wait_for(
-            lambda: self._read_up_to >= self._seen or self._stopped, CATCH_UP_TIMEOUT_S
+            lambda: self._read_up_to >= self._observed_offset or self._stopped, CATCH_UP_TIMEOUT_S
         ):
             raise ServiceUnavailableError(
-                f"resources were seen at offset {self._seen}, but are read only up to {self._read_up_to} here.",
+                f"resources were seen at offset {self._observed_offset}, "
+                f"but are read only up to {self._read_up_to} here.",
                 next_step="Does Kafka answer? `lightstream status` shows it.",
             )
         self._check()

@@ -139,11 +139,11 @@ class EventWriter:
     def _hand_over(self, pending: Sequence[_Pending], until_s: float) -> None:
         records = [Outgoing(ROLLOUT_EVENTS, each.key, each.value) for each in pending]
         try:
-            taken = self._publisher.send_all(records, [partial(self._on_report, each.delivered) for each in pending])
+            accepted = self._publisher.send_all(records, [partial(self._on_report, each.delivered) for each in pending])
         except LightstreamError as error:  # no cluster is known: none was sent
             _fail(pending, PublishError(error.message, next_step=error.next_step))
             return
-        rest = pending[taken:]
+        rest = pending[accepted:]
         if not rest:
             return
         if time.monotonic() <= until_s:

@@ -57,8 +57,8 @@ class FlightRecorderAdapter:
     async def _import(self, store: LightningStore, rollout_id: str | None, attempt_id: str | None) -> int:
         is_new = rollout_id is None or attempt_id is None
         if rollout_id is None or attempt_id is None:
-            made = await store.start_rollout({"origin": self.trace_id_prefix})
-            rollout_id, attempt_id = made.rollout_id, made.attempt.attempt_id
+            rollout = await store.start_rollout({"origin": self.trace_id_prefix})
+            rollout_id, attempt_id = rollout.rollout_id, rollout.attempt.attempt_id
         spans = self.get_spans(rollout_id, attempt_id)
         await store.add_many_spans(spans)
         if is_new:
