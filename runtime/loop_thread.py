@@ -166,8 +166,8 @@ async def _end(finish: Callable[[], Coroutine[Any, Any, None]]) -> None:
     finally:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if others:
-            _, left = await asyncio.wait(others, timeout=FINISH_TIMEOUT_S)
-            for task in left:
+            _, pending = await asyncio.wait(others, timeout=FINISH_TIMEOUT_S)
+            for task in pending:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
 

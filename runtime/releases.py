@@ -81,10 +81,10 @@ class ReleaseLog:
             ServiceUnavailableError: the cluster does not answer.
         """
         state = self.states().get(name)
-        wanted = wish(Release(name, state), Author(*author, now_unix_nano=time.time_ns()))
+        change = wish(Release(name, state), Author(*author, now_unix_nano=time.time_ns()))
         publisher = KafkaPublisher(self._settings, codec=self._codec, linger_ms=0.0)
         try:
-            position = publisher.publish(RELEASES, name, wanted).result(self._settings.publish_timeout_s)
+            position = publisher.publish(RELEASES, name, change).result(self._settings.publish_timeout_s)
         except TimeoutError as error:
             raise PublishError(
                 "Kafka has not acknowledged the change.", next_step="`lightstream release list` shows if it counts."
@@ -95,7 +95,7 @@ class ReleaseLog:
         for offset, record in self._records():
             counts = folded(states, record)
             if offset == position.offset and counts:
-                return wanted
+                return change
             if offset == position.offset:
                 break
         first = states[name]

@@ -54,7 +54,7 @@ class _RereadContext(ssl.SSLContext):
         self._make = make
         self._files = files
         self._reading = threading.Lock()
-        self._seen: object = None
+        self._known_version: object = None
         self._context: ssl.SSLContext | None = None
         if now:
             self._current()
@@ -68,15 +68,15 @@ class _RereadContext(ssl.SSLContext):
     def _current(self) -> ssl.SSLContext:
         with self._reading:
             version = [_version(file) for file in self._files]
-            if self._context is not None and version == self._seen:
+            if self._context is not None and version == self._known_version:
                 return self._context
-            before, self._seen = self._context, version
+            before, self._known_version = self._context, version
             names = ", ".join(map(str, self._files))
             try:
                 self._context = self._make()
             except SettingsError as error:
                 if before is None:
-                    self._seen = None
+                    self._known_version = None
                     raise
                 logger.error("%s was changed and cannot be used, so what was there before holds: %s", names, error)
                 return before
@@ -268,11 +268,11 @@ def certificate_problem(error: BaseException, url: str) -> SettingsError | None:
 
 def _of_certificates(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
     """What OpenSSL found, among an error and its causes. aiohttp has an error of that class without a number."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
+    visited: list[BaseException] = []
+    while error is not None and error not in visited:
         if isinstance(error, ssl.SSLCertVerificationError) and hasattr(error, "verify_code"):
             return error
-        seen.append(error)
+        visited.append(error)
         reason = getattr(error, "reason", None)
         error = reason if isinstance(reason, BaseException) else error.__cause__ or error.__context__
     return None

@@ -73,12 +73,12 @@ def missing_packages(extras: Iterable[str]) -> list[str]:
         requirements = requires(DISTRIBUTION) or []
     except PackageNotFoundError:
         return []
-    wanted = set(extras)
+    required_extras = set(extras)
     names: set[str] = set()
     for requirement in requirements:
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
         name = re.match(r"[\w.-]+", requirement)
-        if extra is None or name is None or extra[1] not in wanted or name[0] == DISTRIBUTION:
+        if extra is None or name is None or extra[1] not in required_extras or name[0] == DISTRIBUTION:
             continue
         if "python_version <" in requirement and sys.version_info >= VERL_PYTHON_BELOW:
             continue

@@ -195,14 +195,14 @@ _NO_CANDIDATE: dict[str, Any] = {"candidate": None, "share": 0.0, "offered_unix_
 
 
 def _changed(state: ReleaseChanged, author: Author, action: ReleaseAction, changes: dict[str, Any]) -> ReleaseChanged:
-    told = {
+    revision_fields = {
         "revision": state.revision + 1,
         "action": action,
         "by": author.by,
         "reason": author.reason,
         "changed_unix_nano": author.now_unix_nano,
     }
-    return ReleaseChanged.model_validate(dict(state) | changes | told)
+    return ReleaseChanged.model_validate(dict(state) | changes | revision_fields)
 
 
 def _known(release: Release) -> ReleaseChanged:

@@ -43,7 +43,7 @@ class FunctionalLitAgent(LitAgent[TaskT]):
                 + (f"; nothing provides {', '.join(unknown)}" if unknown else "")
             )
         self._function = function
-        self._wanted = frozenset(parameters)
+        self._parameters = frozenset(parameters)
         self._strip_proxy = strip_proxy
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004  # a callable object whose call is asynchronous
@@ -81,16 +81,16 @@ class FunctionalLitAgent(LitAgent[TaskT]):
         Raises:
             ValueError: it asks for a resource that is not there.
         """
-        given: dict[str, Any] = {}
-        if "resources" in self._wanted:
-            given["resources"] = resources
-        if "rollout" in self._wanted:
-            given["rollout"] = rollout
-        if "llm" in self._wanted:
-            given["llm"] = self._stripped(_first(LLM, resources), rollout)
-        if "prompt_template" in self._wanted:
-            given["prompt_template"] = _first(PromptTemplate, resources)
-        return given
+        arguments: dict[str, Any] = {}
+        if "resources" in self._parameters:
+            arguments["resources"] = resources
+        if "rollout" in self._parameters:
+            arguments["rollout"] = rollout
+        if "llm" in self._parameters:
+            arguments["llm"] = self._stripped(_first(LLM, resources), rollout)
+        if "prompt_template" in self._parameters:
+            arguments["prompt_template"] = _first(PromptTemplate, resources)
+        return arguments
 
     def _stripped(self, llm: LLM, rollout: Rollout) -> LLM:
         """A proxied model as a plain one whose endpoint names the attempt, for clients that know only endpoints."""

@@ -31,12 +31,12 @@ def make_link_attributes(links: Mapping[str, str]) -> dict[str, Any]:
     Example:
         ``emit_reward(0.5, attributes=make_link_attributes({"gen_ai.response.id": "chatcmpl-1"}))``
     """
-    made: list[dict[str, str]] = []
+    entries: list[dict[str, str]] = []
     for key, value in links.items():
         if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without types
             raise ValueError(f"the link {key!r} must match a string, not {type(value).__name__}: {value!r:.200}")
-        made.append({LinkAttributes.KEY_MATCH.value: key, LinkAttributes.VALUE_MATCH.value: value})
-    return flatten_attributes({semconv.AGL_LINK: made}, expand_leaf_lists=True)
+        entries.append({LinkAttributes.KEY_MATCH.value: key, LinkAttributes.VALUE_MATCH.value: value})
+    return flatten_attributes({semconv.AGL_LINK: entries}, expand_leaf_lists=True)
 
 
 def extract_links_from_attributes(attributes: Mapping[str, Any]) -> list[LinkPydanticModel]:

@@ -45,13 +45,13 @@ def sanitize_attributes(attributes: Mapping[str, Any], force: bool = True) -> At
     Raises:
         ValueError: a value cannot be written as JSON.
     """
-    made: Attributes = {}
+    sanitized: Attributes = {}
     for name, value in attributes.items():
         try:
-            made[name] = sanitize_attribute_value(value, force=force)
+            sanitized[name] = sanitize_attribute_value(value, force=force)
         except ValueError as error:
             raise ValueError(f"the attribute {name!r}: {error}") from error
-    return made
+    return sanitized
 
 
 def sanitize_attribute_value(object: Any, force: bool = True) -> AttributeValue:  # noqa: A002  # Agent Lightning's name
@@ -91,12 +91,12 @@ def format_exception_attributes(exception: BaseException) -> Attributes:
     """Type, message and trace, by OpenTelemetry's names."""
     from opentelemetry.semconv.attributes import exception_attributes
 
-    made: Attributes = {
+    attributes: Attributes = {
         exception_attributes.EXCEPTION_TYPE: type(exception).__name__,
         exception_attributes.EXCEPTION_MESSAGE: str(exception),
         exception_attributes.EXCEPTION_ESCAPED: True,
     }
     trace = "".join(traceback.format_exception(exception))
     if trace.strip():
-        made[exception_attributes.EXCEPTION_STACKTRACE] = trace
-    return made
+        attributes[exception_attributes.EXCEPTION_STACKTRACE] = trace
+    return attributes

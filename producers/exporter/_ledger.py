@@ -99,18 +99,18 @@ class Ledger:
     def wait(self, groups: list[tuple[AttemptRef | None, Group]], timeout_s: float) -> int:
         """Wait until all spans of ``groups`` are settled; returns how many are not. Settled groups are forgotten."""
         deadline = time.monotonic() + timeout_s
-        left = 0
+        unsettled = 0
         for key, group in groups:
             if group.done.wait(max(0.0, deadline - time.monotonic())):
                 with self.door:
-                    held = self._sealed.get(key, [])
-                    if group in held:
-                        held.remove(group)
-                    if not held:
+                    sealed = self._sealed.get(key, [])
+                    if group in sealed:
+                        sealed.remove(group)
+                    if not sealed:
                         self._sealed.pop(key, None)
             else:
-                left += group.handed - group.settled
-        return left
+                unsettled += group.handed - group.settled
+        return unsettled
 
     def _prune(self) -> None:
         settled = [k for k, g in self._open.items() if g.settled == g.handed and not g.failed and not g.rejected]

@@ -154,8 +154,8 @@ class KafkaSpanExporter(SpanExporter):
         """
         groups = self._ledger.seal(attempt, every=attempt is None)
         timeout_s = self._settings.publish_timeout_s if timeout_s is None else timeout_s
-        left = self._ledger.wait(groups, timeout_s)
-        problems = [f"{left} did not become durable within {timeout_s:g} s"] if left else []
+        unsettled = self._ledger.wait(groups, timeout_s)
+        problems = [f"{unsettled} did not become durable within {timeout_s:g} s"] if unsettled else []
         done = [group for _, group in groups if group.done.is_set()]
         failed, rejected = sum(g.failed for g in done), sum(g.rejected for g in done)
         if failed:

@@ -61,9 +61,9 @@ def shortened(record: SpanRecord, excess_bytes: int) -> SpanRecord:
     call: dict[str, Any] | None = None if record.llm_call is None else dict(record.llm_call.__dict__)
     cuts = _cuts(fields, call)
     cuts.sort(key=lambda cut: cut.size_bytes, reverse=True)
-    wanted = excess_bytes + NOTES_MAX * 256
+    target_bytes = excess_bytes + NOTES_MAX * 256
     for cut in cuts:
-        if saved >= wanted:
+        if saved >= target_bytes:
             break
         cut.apply()
         saved += cut.size_bytes - min(cut.size_bytes, KEPT_CHARACTERS * 4)

@@ -67,17 +67,17 @@ def instrument(
     return instrumented()
 
 
-def instrument_as_asked(asked: bool | str | Iterable[str]) -> list[str]:
+def instrument_as_asked(choice: bool | str | Iterable[str]) -> list[str]:
     """:func:`instrument`, for settings and arguments: ``True``, ``all``, ``False``, ``none``, or comma-separated names.
 
     Raises:
         SettingsError: as :func:`instrument`.
     """
-    if isinstance(asked, str):
-        asked = {ALL: True, NONE: False}.get(asked, [name.strip() for name in asked.split(",")])
-    if isinstance(asked, bool):
-        return instrument() if asked else instrumented()
-    return instrument(asked)
+    if isinstance(choice, str):
+        choice = {ALL: True, NONE: False}.get(choice, [name.strip() for name in choice.split(",")])
+    if isinstance(choice, bool):
+        return instrument() if choice else instrumented()
+    return instrument(choice)
 
 
 def uninstrument(names: Iterable[str] | None = None) -> None:
@@ -140,17 +140,18 @@ def _start(each: Instrumentor, provider: TracerProvider) -> None:
             return
         _running[each.name] = None
     try:
-        made = _make(each)
-        if made.is_instrumented_by_opentelemetry:  # by somebody else: `opentelemetry-instrument`, the application
+        instrumentor = _make(each)
+        # By others: `opentelemetry-instrument`, the application.
+        if instrumentor.is_instrumented_by_opentelemetry:
             logger.info("%s was instrumented before; it stays as it is.", each.name)
             return
-        made.instrument(tracer_provider=provider, raise_exception_on_conflict=True)
+        instrumentor.instrument(tracer_provider=provider, raise_exception_on_conflict=True)
     except BaseException:
         with _lock:
             _running.pop(each.name, None)
         raise
     with _lock:
-        _running[each.name] = made
+        _running[each.name] = instrumentor
 
 
 def _make(each: Instrumentor) -> Any:

@@ -130,13 +130,13 @@ class _Hold:
     def __init__(self, busy: dict[int, int], back_end: BackEnd) -> None:
         self._busy = busy
         self._back_end = back_end  # held, so that no other gets its id
-        self._held = True
+        self._is_held = True
         busy[id(back_end)] = busy.get(id(back_end), 0) + 1
 
     def release(self) -> None:
-        if not self._held:
+        if not self._is_held:
             return
-        self._held = False
+        self._is_held = False
         key = id(self._back_end)
         self._busy[key] -= 1
         if not self._busy[key]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightstream.runtime.http.headers import ATTEMPT_ID_HEADER, ROLLOUT_ID_HEADER
 
-from .capture import Completion, Wanted
+from .capture import Completion, RequestedExtras
 from .dialects import Dialect, Translation
 from .upstream import UpstreamAnswer
 
@@ -73,7 +73,7 @@ class Call:
     requested_model: str = ""
     choices_wanted: int = 1
     streams: bool = False
-    asked: dict[str, Any] = field(default_factory=dict[str, Any])
+    upstream_request: dict[str, Any] = field(default_factory=dict[str, Any])
     sampling_json: str | None = None
     started_unix_nano: int = 0
     ended_unix_nano: int = 0
@@ -82,7 +82,7 @@ class Call:
     policy_version: int | None = None
     resources_id: str | None = None
     completion: Completion = field(default_factory=Completion)
-    wanted: Wanted = field(default_factory=lambda: Wanted(logprobs=True, token_ids=True))
+    requested_extras: RequestedExtras = field(default_factory=lambda: RequestedExtras(logprobs=True, token_ids=True))
     not_asked_for: dict[str, str] = field(default_factory=dict[str, str])
     translation: Translation | None = None
     seen_response_id: str | None = None

@@ -80,7 +80,7 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedExtras:
     """Extras that the agent itself asked for."""
 
     logprobs: bool
@@ -130,19 +130,19 @@ def rest_of(completion: Completion) -> dict[str, Any] | None:
     return head | {"created": completion.created or 0, "choices": choices}
 
 
-def without_extras(body: dict[str, Any], wanted: Wanted) -> None:
+def without_extras(body: dict[str, Any], requested: RequestedExtras) -> None:
     """Remove, in place, the fields that only the proxy asked for."""
     choices = body.get("choices")
     entries: list[Any] = choices if isinstance(choices, list) else []
     for entry in entries:
         if isinstance(entry, dict):
-            if not wanted.logprobs and entry.get("logprobs") is not None:
+            if not requested.logprobs and entry.get("logprobs") is not None:
                 entry["logprobs"] = None
-            if not wanted.token_ids:
+            if not requested.token_ids:
                 _remove(entry, _RESPONSE_IDS)
                 _remove(entry, _PROMPT_IDS)
                 _remove(entry, _VERSION_RUNS)
-    if not wanted.token_ids:
+    if not requested.token_ids:
         _remove(body, _PROMPT_IDS)
 
 

@@ -31,8 +31,8 @@ class EventSplitter:
 
     def rest(self) -> list[bytes]:
         """The rest of a stream that ends without a blank line."""
-        left, self._rest = self._rest.strip(), b""
-        return [left + b"\n\n"] if left else []
+        rest, self._rest = self._rest.strip(), b""
+        return [rest + b"\n\n"] if rest else []
 
 
 def event_data(event: bytes) -> bytes | None:

@@ -28,7 +28,7 @@ from lightstream.schemas.errors import LightstreamError, RecordTooLargeError
 from lightstream.schemas.sampling import sampling_of_request
 
 from .call import Call, Reply
-from .capture import Completion, Wanted, capture, policy_version_of, with_provider_fields, without_extras
+from .capture import Completion, RequestedExtras, capture, policy_version_of, with_provider_fields, without_extras
 from .continuation import going_on, joined
 from .dialects import Dialect, Endpoint
 from .extras import Extras
@@ -154,17 +154,17 @@ class Exchange:
         if request is not fields:
             call.request_body = to_json(request)
         call.sampling_json = sampling_of_request(request)
-        call.wanted = _wanted(request, call.dialect.endpoint, gives_ids=self._gives_ids)
+        call.requested_extras = _requested_extras(request, call.dialect.endpoint, gives_ids=self._gives_ids)
         call.choices_wanted = _choices_wanted(request)
         model = self._settings.llm_model if call.dialect.is_sampled and call.release is None else None
-        call.asked = request | {"model": model} if model else request
+        call.upstream_request = request | {"model": model} if model else request
         try:
             return await self._candidates_answer(call) or await self._answer_of_model(call)
         except UpstreamError as error:
             return self._failed(call, error.status, str(error))
 
     async def _answer_of_model(self, call: Call) -> Reply:
-        return await self._reply(call, await self._ask_with_extras(call, call.asked))
+        return await self._reply(call, await self._ask_with_extras(call, call.upstream_request))
 
     async def _candidates_answer(self, call: Call) -> Reply | None:
         """The answer of a release's candidate. ``None`` where there is none, or it failed: the stable model is to be
@@ -177,7 +177,7 @@ class Exchange:
         if release is None or release.arm != CANDIDATE:
             return None
         try:
-            answer = await self._ask_with_extras(call, call.asked)
+            answer = await self._ask_with_extras(call, call.upstream_request)
             if not _is_lost(answer.status):
                 return await self._reply(call, answer)
             answer.close()
@@ -188,7 +188,7 @@ class Exchange:
             reason = f"{error.status}: {error}"
         call.release = _fallen_back(release, reason)
         call.completion = Completion()
-        call.asked = call.asked | {"model": call.release.model}
+        call.upstream_request = call.upstream_request | {"model": call.release.model}
         call.request_body = to_json(from_json(call.request_body) | {"model": call.release.model})
         logger.warning("release %s: %s answered for %s", release.state.release, call.release.model, release.model)
         return None
@@ -256,7 +256,7 @@ class Exchange:
         Raises:
             UpstreamError: there is none.
         """
-        request = going_on(call.asked, completion, call.choices_wanted)
+        request = going_on(call.upstream_request, completion, call.choices_wanted)
         answer = await self._ask_with_extras(call, request)
         if answer.status != 200 or (answer.pieces is None) is call.streams:
             message = (
@@ -270,7 +270,7 @@ class Exchange:
         call.resources_id = answer.headers.get(RESOURCES_ID_HEADER)
         version = answer.headers.get(POLICY_VERSION_HEADER)
         call.policy_version = policy_version_of(version, None)
-        call.sampling_json = sampling_of_request({**answer.defaults, **call.asked})
+        call.sampling_json = sampling_of_request({**answer.defaults, **call.upstream_request})
         reply = Reply(answer.status, answer.body or b"", headers, answer.content_type)
         if answer.status != 200:
             call.error_message = f"the LLM server answered {answer.status}: {shown(answer.body)}"
@@ -295,7 +295,7 @@ class Exchange:
             call.completion = Completion()
             capture(call.completion, body, is_whole=True)
         call.policy_version = policy_version_of(version, call.completion.model)
-        without_extras(body, call.wanted)
+        without_extras(body, call.requested_extras)
         if self._gives_ids:
             with_provider_fields(body)
         assert call.translation is not None, "the request was translated"  # noqa: S101  # our own order of steps
@@ -362,10 +362,10 @@ def _resend_count(header: str) -> int:
     return int(header) if header.isascii() and header.isdigit() and len(header) < 10 else 0
 
 
-def _wanted(request: dict[str, Any], endpoint: Endpoint, *, gives_ids: bool) -> Wanted:
+def _requested_extras(request: dict[str, Any], endpoint: Endpoint, *, gives_ids: bool) -> RequestedExtras:
     logprobs = request.get("logprobs")
     asks = logprobs is True if endpoint == "chat/completions" else logprobs is not None
-    return Wanted(logprobs=asks, token_ids=gives_ids or request.get("return_token_ids") is True)
+    return RequestedExtras(logprobs=asks, token_ids=gives_ids or request.get("return_token_ids") is True)
 
 
 def _choices_wanted(request: dict[str, Any]) -> int:

@@ -94,14 +94,14 @@ def _back_end(index: int, entry: Mapping[str, Any]) -> BackEnd:
             f"model_list[{index}] ({name}) has {', '.join(refused)}, which this proxy does not read.",
             next_step="Retries are the proxy's num_retries, its timeout is LIGHTSTREAM_LLM_REQUEST_TIMEOUT_S.",
         )
-    left = {key: _resolved(index, value) for key, value in params.items()}
-    model = left.pop("model", None)
+    remaining = {key: _resolved(index, value) for key, value in params.items()}
+    model = remaining.pop("model", None)
     if not isinstance(model, str) or not model:
         raise SettingsError(
             f"model_list[{index}] ({name}) names no model.",
             next_step="Give litellm_params a model, as in hosted_vllm/<name of the served model>.",
         )
-    api_base = left.pop("api_base", None) or left.pop("base_url", None)
+    api_base = remaining.pop("api_base", None) or remaining.pop("base_url", None)
     provider, slash, served = model.partition("/")
     is_direct = bool(api_base) and (not slash or provider in OPENAI_COMPATIBLE)
     info = entry.get("model_info") or {}
@@ -111,8 +111,8 @@ def _back_end(index: int, entry: Mapping[str, Any]) -> BackEnd:
         model=served if is_direct and slash else model,
         is_direct=is_direct,
         api_base=str(api_base).rstrip("/") if api_base else None,
-        api_key=left.pop("api_key", None),
-        parameters=left,
+        api_key=remaining.pop("api_key", None),
+        parameters=remaining,
         resources_id=info.get("resources_id"),
         policy_version=version if isinstance(version, int) else None,
     )

@@ -67,7 +67,7 @@ class Message:
         for kind, name in _NAMES:
             parts += self._take(piece, kind, thinking if kind == "thinking" else name, is_last=is_last)
             if kind == "thinking":
-                parts += self._said("thinking", _thinking_among(piece.get("content")))
+                parts += self._text_parts("thinking", _thinking_among(piece.get("content")))
         parts += [Part("call", arguments, call) for call, arguments in self.calls.add(piece)]
         for name, value in piece.items():
             if name not in _READ and value is not None:
@@ -83,11 +83,11 @@ class Message:
     def parts(self) -> list[Part]:
         """All of it, in the order in which a model says it."""
         found = [Part(kind, self.texts[kind]) for kind, _ in _NAMES if self.texts.get(kind)]
-        return found + [Part("call", call.arguments, call) for call in self.calls.made]
+        return found + [Part("call", call.arguments, call) for call in self.calls.collected]
 
     def recorded(self) -> dict[str, Any]:
         """As a chat message; empty if nothing came."""
-        if not (self.role or self.texts or self.calls.made or self.others):
+        if not (self.role or self.texts or self.calls.collected or self.others):
             return {}
         message: dict[str, Any] = {"role": self.role or "assistant"}
         if "thinking" in self.texts:
@@ -95,10 +95,10 @@ class Message:
         message["content"] = self.texts.get("text")
         if "refusal" in self.texts:
             message["refusal"] = self.texts["refusal"]
-        if self.calls.made:
+        if self.calls.collected:
             message["tool_calls"] = [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in self.calls.made
+                for call in self.calls.collected
             ]
         return message | self.others
 
@@ -121,7 +121,7 @@ class Message:
                     piece[each] = text
         elif half:
             piece[half_name] = text
-        return self._said(kind, text)
+        return self._text_parts(kind, text)
 
     def _said(self, kind: PartKind, text: str) -> list[Part]:
         if not text:

@@ -63,21 +63,21 @@ class StreamRelay:
         """The bytes for the agent."""
         translation = self._call.translation
         assert translation is not None, "only an understood request has a stream"  # noqa: S101  # our own order of steps
-        held: list[bytes] = []
+        buffered: list[bytes] = []
         try:
             stream = translation.stream(self._call.completion, self._events())
             async with contextlib.aclosing(stream) as events:
                 async for event in events:
                     if self._call.is_complete:
-                        held.append(event)
+                        buffered.append(event)
                     else:
                         yield event
         except UpstreamError as error:
             self._call.error_message = str(error)
-            held = [self._call.dialect.error_event(error.status, str(error))]
+            buffered = [self._call.dialect.error_event(error.status, str(error))]
         self._call.seen_response_id = translation.response_id
         withheld = await self._record()
-        for event in [withheld] if withheld is not None else held:
+        for event in [withheld] if withheld is not None else buffered:
             yield event
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class StreamRelay:
                 return
             owed = rest_of(completion) if is_end else None
             if owed is not None:
-                yield self._said(b"", owed, has_halves=True)
+                yield self._stream_event(b"", owed, has_halves=True)
             if is_end:
                 completion.is_over = True
             if is_end or data is None or not data.strip():
@@ -181,7 +181,7 @@ class StreamRelay:
         if refused is not None:
             status, message = refused
             raise UpstreamError(f"the LLM server aborted the stream: {message}. {SERVER_LOG}", status=status)
-        return self._said(event, body, has_halves=has_halves)
+        return self._stream_event(event, body, has_halves=has_halves)
 
     def _said(self, event: bytes, body: dict[str, Any], *, has_halves: bool) -> StreamEvent:
         """The event of a chunk as the agent gets it, and what it says in the call."""
@@ -197,9 +197,9 @@ class StreamRelay:
         parts = [part for index, part in added if index == first]
         if self._call.policy_version is None:
             self._call.policy_version = policy_version_of(None, completion.model)
-        if self._call.wanted.everything and not (self._is_rest or completion.is_interrupted or is_mended):
+        if self._call.requested_extras.everything and not (self._is_rest or completion.is_interrupted or is_mended):
             return StreamEvent(event, parts=parts)
-        without_extras(body, self._call.wanted)
+        without_extras(body, self._call.requested_extras)
         without_interruption(body)
         return StreamEvent(event_of(to_json(valid_text(body) if is_mended else body)), parts=parts)
 

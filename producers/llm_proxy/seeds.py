@@ -41,24 +41,24 @@ class _Numbers:
     """Numbers of an attempt's equal requests."""
 
     def __init__(self) -> None:
-        self._taken: set[int] = set()
+        self._in_use: set[int] = set()
         self._given_back: set[int] = set()
 
     def take(self, *, is_retry: bool) -> int:
         """The next number. A retry has that of a request that failed, else of the last one: its answer was lost."""
         if is_retry and self._given_back:
             number = min(self._given_back)
-        elif is_retry and self._taken:
-            number = max(self._taken)
+        elif is_retry and self._in_use:
+            number = max(self._in_use)
         else:
-            number = next(n for n in range(len(self._taken) + 1) if n not in self._taken)
-        self._taken.add(number)
+            number = next(n for n in range(len(self._in_use) + 1) if n not in self._in_use)
+        self._in_use.add(number)
         self._given_back.discard(number)
         return number
 
     def give_back(self, number: int) -> None:
-        if number in self._taken:
-            self._taken.discard(number)
+        if number in self._in_use:
+            self._in_use.discard(number)
             self._given_back.add(number)
 
 
@@ -72,7 +72,7 @@ class CallSeeds:
     """
 
     def __init__(self) -> None:
-        self._taken: OrderedDict[tuple[str, str], dict[bytes, _Numbers]] = OrderedDict()
+        self._requests: OrderedDict[tuple[str, str], dict[bytes, _Numbers]] = OrderedDict()
 
     def draw(
         self, run_seed: int, caller: Caller, request: Mapping[str, Any], *, is_retry: bool = False
@@ -88,19 +88,19 @@ class CallSeeds:
         if caller.rollout_id is None or caller.attempt_id is None:
             return None
         attempt = caller.rollout_id, caller.attempt_id
-        requests = self._taken.setdefault(attempt, {})
-        self._taken.move_to_end(attempt)
-        if len(self._taken) > ATTEMPTS_REMEMBERED_MAX:
-            self._taken.popitem(last=False)
-        asked = _hash_of(request)
-        number = requests.setdefault(asked, _Numbers()).take(is_retry=is_retry)
-        place = f"{run_seed}:{_place(caller.rollout_id)}:{_number_of_attempt(attempt)}:{asked.hex()}:{number}"
+        requests = self._requests.setdefault(attempt, {})
+        self._requests.move_to_end(attempt)
+        if len(self._requests) > ATTEMPTS_REMEMBERED_MAX:
+            self._requests.popitem(last=False)
+        request_hash = _hash_of(request)
+        number = requests.setdefault(request_hash, _Numbers()).take(is_retry=is_retry)
+        place = f"{run_seed}:{_place(caller.rollout_id)}:{_number_of_attempt(attempt)}:{request_hash.hex()}:{number}"
         digest = hashlib.sha256(place.encode()).digest()
-        return DrawnSeed(int.from_bytes(digest[:8], "big") >> 1, attempt, asked, number)
+        return DrawnSeed(int.from_bytes(digest[:8], "big") >> 1, attempt, request_hash, number)
 
     def give_back(self, drawn: DrawnSeed) -> None:
         """The call failed: when the agent asks again, it has this seed."""
-        numbers = self._taken.get(drawn.attempt, {}).get(drawn.request)
+        numbers = self._requests.get(drawn.attempt, {}).get(drawn.request)
         if numbers is not None:
             numbers.give_back(drawn.number)
 
@@ -121,12 +121,12 @@ def _hash_of(request: Mapping[str, Any]) -> bytes:
     """SHA-256 of what is asked; ids that were drawn at random count by the order in which they appear."""
     names: dict[str, str] = {}
 
-    def told(value: Any, key: str = "") -> Any:
+    def normalized(value: Any, key: str = "") -> Any:
         if isinstance(value, Mapping):
-            return {name: told(item, name) for name, item in value.items()}
+            return {name: normalized(item, name) for name, item in value.items()}
         if isinstance(value, list):
-            return [told(item) for item in value]
+            return [normalized(item) for item in value]
         return names.setdefault(value, f"#{len(names)}") if key in _IDS and isinstance(value, str) else value
 
-    fields = told({name: value for name, value in request.items() if name not in _NOT_ASKED})
+    fields = normalized({name: value for name, value in request.items() if name not in _NOT_ASKED})
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()

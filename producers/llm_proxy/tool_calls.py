@@ -29,7 +29,7 @@ class ToolCall:
 class ToolCalls:
     """The calls of one answer, as far as they have come, in the order in which they began."""
 
-    made: list[ToolCall] = field(default_factory=list[ToolCall])
+    collected: list[ToolCall] = field(default_factory=list[ToolCall])
 
     def add(self, piece: dict[str, Any]) -> list[tuple[ToolCall, str]]:
         """Take a message or a ``delta``; returns each call in it that begins or goes on, with its new arguments.
@@ -46,7 +46,7 @@ class ToolCalls:
             self._take({"index": OLD_INTERFACE, "function": old}, added)
         return added
 
-    def _take(self, entry: dict[str, Any], told: list[tuple[ToolCall, str]]) -> dict[str, Any]:
+    def _take(self, entry: dict[str, Any], additions: list[tuple[ToolCall, str]]) -> dict[str, Any]:
         """Note what an entry tells; returns the entry as agents get it."""
         named = entry.get("function")
         function: dict[str, Any] = named if isinstance(named, dict) else {}
@@ -55,12 +55,12 @@ class ToolCalls:
         call = self._call_of(entry.get("index"), call_id, name)
         is_new = call is None
         if call is None:
-            call = ToolCall(len(self.made), call_id or f"call_{secrets.token_hex(12)}", index=entry.get("index"))
-            self.made.append(call)
+            call = ToolCall(len(self.collected), call_id or f"call_{secrets.token_hex(12)}", index=entry.get("index"))
+            self.collected.append(call)
         added = "" if name == call.name else name  # some servers repeat it in each piece
         call.name += added
         call.arguments += arguments
-        told.append((call, arguments))
+        additions.append((call, arguments))
         others = {key: value for key, value in entry.items() if key not in ("index", "id", "type", "function")}
         begins = {"id": call.id, "type": "function"} if is_new else {}
         shown = ({"name": added} if added or is_new else {}) | {"arguments": arguments}
@@ -72,12 +72,12 @@ class ToolCalls:
         A new id together with a name begins a call, whatever its index. Without an id, a name does so where there is no
         index, or where the arguments of the call with that index are complete.
         """
-        by_id = next((call for call in self.made if call_id and call.id == call_id), None)
+        by_id = next((call for call in self.collected if call_id and call.id == call_id), None)
         if index is None:
             if call_id or name:
                 return by_id
-            return self.made[-1] if self.made else None
-        last = next((call for call in reversed(self.made) if call.index == index), None)
+            return self.collected[-1] if self.collected else None
+        last = next((call for call in reversed(self.collected) if call.index == index), None)
         if last is None:
             return None if name else by_id
         if not name or last.id == call_id:

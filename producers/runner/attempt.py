@@ -159,11 +159,11 @@ class AttemptRunner:
             await self._store.add_many_spans(spans)
         elif all(isinstance(span, SpanCoreFields) for span in spans):
             numbers = await self._store.get_many_span_sequence_ids([place] * len(spans))
-            made = [
+            converted = [
                 Span.from_core_fields(span, rollout_id=place[0], attempt_id=place[1], sequence_id=number)
                 for span, number in zip(spans, numbers, strict=True)
             ]
-            await self._store.add_many_spans(made)
+            await self._store.add_many_spans(converted)
         else:
             kinds = ", ".join(sorted({type(span).__name__ for span in spans}))
             raise TypeError(

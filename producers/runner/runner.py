@@ -99,7 +99,7 @@ class Runner:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._stop_asked = False
-        self._left: int | None = None
+        self._remaining: int | None = None
         self._finished = 0
 
     async def run(self, max_rollouts: int | None = None) -> int:
@@ -116,7 +116,7 @@ class Runner:
         self._loop, self._stopping, self._hurried = asyncio.get_running_loop(), stopping, asyncio.Event()
         if self._stop_asked:
             stopping.set()
-        self._left, self._finished = max_rollouts, 0
+        self._remaining, self._finished = max_rollouts, 0
         tracer = self._tracer or OtelTracer(self._settings)
         attempts = AttemptRunner(
             self,
@@ -195,10 +195,10 @@ class Runner:
 
     async def _next(self, stopping: asyncio.Event) -> AttemptedRollout | None:
         """The next rollout to run, or ``None`` when there is nothing more to do."""
-        if self._left is not None:
-            if self._left <= 0:
+        if self._remaining is not None:
+            if self._remaining <= 0:
                 return None
-            self._left -= 1
+            self._remaining -= 1
         backoff_s = DEQUEUE_BACKOFF_S
         while not stopping.is_set():
             try:

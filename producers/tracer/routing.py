@@ -55,9 +55,9 @@ class RoutingSpanProcessor(SpanProcessor):
     def unregister(self, attempt: AttemptRef, route: Route) -> None:
         """Spans of ``attempt`` take the route that they took before, or go to the default sink."""
         with self._lock:
-            left = [other for other in self._routes.get(attempt, []) if other is not route]
-            if left:
-                self._routes[attempt] = left
+            remaining = [other for other in self._routes.get(attempt, []) if other is not route]
+            if remaining:
+                self._routes[attempt] = remaining
             else:
                 self._routes.pop(attempt, None)
 

@@ -87,12 +87,12 @@ class StoreSpanSink:
     def flush(self, attempt: AttemptRef | None = None, *, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
         deadline = time.monotonic() + timeout_s
         with self._settled:
-            while left := (self._waiting.total() if attempt is None else self._waiting[attempt]):
+            while remaining := (self._waiting.total() if attempt is None else self._waiting[attempt]):
                 if not self._settled.wait(deadline - time.monotonic()):
                     break
             lost = [why for who in ([attempt] if attempt else list(self._lost)) for why in self._lost.pop(who, [])]
-        if left:
-            lost.append(f"{left} were not accepted within {timeout_s:g} s")
+        if remaining:
+            lost.append(f"{remaining} were not accepted within {timeout_s:g} s")
         if lost:
             raise PublishError(
                 f"spans are missing from the store ({type(self.store).__name__}): {'; '.join(lost[:3])}."

@@ -19,7 +19,7 @@ from .sinks import SpanSink
 
 logger = logging.getLogger(__name__)
 
-_left: ContextVar[RunningTrace | None] = ContextVar("lightstream_left_trace", default=None)
+_last_trace: ContextVar[RunningTrace | None] = ContextVar("lightstream_left_trace", default=None)
 """The trace context that this task or thread left last."""
 
 
@@ -99,7 +99,7 @@ class TraceContext:
                 self._processor.unregister(self._attempt, self._route)
             if self._entered is not None:
                 leave_trace(self._running, self._entered)
-            _left.set(self._running)
+            _last_trace.set(self._running)
             self._on_left(self._recording)
             if self._recording.left_out:
                 logger.warning(
@@ -111,7 +111,7 @@ class TraceContext:
 
 def recording_of(tracer: Tracer, otherwise: TraceRecording | None) -> TraceRecording | None:
     """The recording by ``tracer`` of the trace context that runs here, else of the one that was left here last."""
-    for trace_context in (trace_here(), _left.get()):
+    for trace_context in (trace_here(), _last_trace.get()):
         if trace_context is not None and trace_context.tracer is tracer:
             return trace_context.recording
     return otherwise

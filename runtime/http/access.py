@@ -55,10 +55,10 @@ class Access:
         received = [token.encode(encoding, "replace") for token in sent for encoding in ("utf-8", "latin-1")]
         if self.is_open or any(hmac.compare_digest(one, token) for one in received for token in self._accepted):
             return None
-        held = [self._tokens.scopes_of(one) for one in received] if self._tokens is not None else []
-        if any(not found.isdisjoint(scopes) for found in held if found is not None):
+        granted = [self._tokens.scopes_of(one) for one in received] if self._tokens is not None else []
+        if any(not rights.isdisjoint(scopes) for rights in granted if rights is not None):
             return None
-        return 401 if all(found is None for found in held) else 403
+        return 401 if all(rights is None for rights in granted) else 403
 
     def foreign_page(self, headers: Mapping[str, str]) -> str | None:
         """Say why a request may come from a web page that is not the server's own; ``None`` if it does not.

@@ -39,20 +39,20 @@ class LoopTurns:
         self._thread = threading.get_native_id()
         self._asking = threading.Lock()
         self._turned_s = time.monotonic()
-        self._seen = (self._turned_s, self._busy_s())
+        self._last_sample = (self._turned_s, self._busy_s())
 
     def __call__(self) -> str | None:
         """Let it turn once, and wait two seconds for that."""
         with self._asking:
-            before_s, busy_before_s = self._seen
+            before_s, busy_before_s = self._last_sample
             has_turned = self._turns()
             now_s = time.monotonic()
-            self._seen = (now_s, self._busy_s())
+            self._last_sample = (now_s, self._busy_s())
             if has_turned:
                 self._turned_s = now_s
                 return None
             still_s = now_s - self._turned_s
-            is_busy = self._seen[1] - busy_before_s > BUSY_SHARE_MIN * (now_s - before_s)
+            is_busy = self._last_sample[1] - busy_before_s > BUSY_SHARE_MIN * (now_s - before_s)
             if is_busy and still_s < BUSY_S_MAX:
                 return None
             return f"the event loop has not turned for {still_s:.0f} s"

@@ -68,9 +68,9 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) ->
     Raises:
         ClientGoneError: the client disconnected.
     """
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+    task, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, disconnect), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()
             await asyncio.wait((task,))
@@ -79,7 +79,7 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) ->
         return task.result()
     finally:
         task.cancel()
-        gone.cancel()
+        disconnect.cancel()
 
 
 async def _disconnected(request: Request) -> None:

@@ -66,7 +66,7 @@ class TokensFile:
         self._path = path
         self._clock = clock or SystemClock()
         self._reading = threading.Lock()
-        self._seen: object = self._version()
+        self._known_version: object = self._version()
         self._tokens = _read(path)
 
     def scopes_of(self, token: bytes) -> frozenset[str] | None:
@@ -87,9 +87,9 @@ class TokensFile:
     def _read_again(self) -> None:
         with self._reading:
             version = self._version()
-            if version == self._seen:
+            if version == self._known_version:
                 return
-            self._seen = version
+            self._known_version = version
             try:
                 self._tokens = _read(self._path)
             except SettingsError as error:

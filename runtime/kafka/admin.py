@@ -65,30 +65,30 @@ def create_topics(settings: Settings, topics: Iterable[Topic] = TOPICS) -> list[
         ServiceUnavailableError: the cluster does not answer, or refuses. Topics created before that stay.
     """
     admin, cluster = connected(settings)
-    wanted = {topic.full_name(settings.topic_prefix): topic for topic in topics}
-    created = _create(admin, settings, {name: wanted[name] for name in wanted if name not in cluster.topics})
+    expected = {topic.full_name(settings.topic_prefix): topic for topic in topics}
+    created = _create(admin, settings, {name: expected[name] for name in expected if name not in cluster.topics})
     deadline = time.monotonic() + ADMIN_TIMEOUT_S
-    while not partitions_answer(admin, wanted):
+    while not partitions_answer(admin, expected):
         if time.monotonic() > deadline:
             raise ServiceUnavailableError(
-                f"not all topics answer {ADMIN_TIMEOUT_S:g} s after they were created: {', '.join(sorted(wanted))}.",
+                f"not all topics answer {ADMIN_TIMEOUT_S:g} s after they were created: {', '.join(sorted(expected))}.",
                 next_step="Look at the cluster's log.",
             )
         time.sleep(POLL_INTERVAL_S)
         # A broker lists a topic for a moment after its deletion.
-        created += _create(admin, settings, _unlisted(admin, wanted))
-    for different in differing_topics(admin, settings, [wanted[name] for name in wanted if name not in created]):
+        created += _create(admin, settings, _unlisted(admin, expected))
+    for different in differing_topics(admin, settings, [expected[name] for name in expected if name not in created]):
         raise different
     return created
 
 
-def _unlisted(admin: AdminClient, wanted: dict[str, Topic]) -> dict[str, Topic]:
+def _unlisted(admin: AdminClient, expected: dict[str, Topic]) -> dict[str, Topic]:
     """Return the topics that the cluster does not list; none while it does not answer."""
     try:
         listed = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
     except KafkaException:
         return {}
-    return {name: topic for name, topic in wanted.items() if name not in listed}
+    return {name: topic for name, topic in expected.items() if name not in listed}
 
 
 def _create(admin: AdminClient, settings: Settings, missing: dict[str, Topic]) -> list[str]:
@@ -144,10 +144,10 @@ def partitions_answer(admin: AdminClient, names: Iterable[str] | None = None, ti
     """
     try:
         topics = admin.list_topics(timeout=timeout_s).topics
-        wanted = list(topics) if names is None else list(names)
-        if not all(name in topics and topics[name].partitions for name in wanted):
+        required = list(topics) if names is None else list(names)
+        if not all(name in topics and topics[name].partitions for name in required):
             return False
-        end = {TopicPartition(name, partition): LATEST for name in wanted for partition in topics[name].partitions}
+        end = {TopicPartition(name, partition): LATEST for name in required for partition in topics[name].partitions}
         if end:
             for offset in admin.list_offsets(end, request_timeout=timeout_s).values():
                 offset.result()
@@ -204,25 +204,25 @@ def change_topics(settings: Settings) -> list[TopicMismatchError]:
     admin, _ = connected(settings)
     changed: list[TopicMismatchError] = []
     for different in differing_topics(admin, settings):
-        wanted = {name: value for name, (value, _) in different.differences.items() if name != "partitions"}
-        if not wanted:
+        values = {name: value for name, (value, _) in different.differences.items() if name != "partitions"}
+        if not values:
             continue
         entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in wanted.items()
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in values.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, different.topic, incremental_configs=entries)
-        (asked,) = admin.incremental_alter_configs([resource], request_timeout=ADMIN_TIMEOUT_S).values()
+        (response,) = admin.incremental_alter_configs([resource], request_timeout=ADMIN_TIMEOUT_S).values()
         try:
-            asked.result()
+            response.result()
         except KafkaException as error:
             if error.args[0].code() in (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION):
-                refused = ", ".join(f"{name}={value}" for name, value in wanted.items())
+                refused = ", ".join(f"{name}={value}" for name, value in values.items())
                 raise SettingsError(
                     f"topic {different.topic!r} was not changed: the cluster refuses {refused}: {error.args[0].str()}",
                     next_step="Correct LIGHTSTREAM_TOPIC_CONFIG.",
                 ) from error
             raise kafka_unavailable(error, what=f"topic {different.topic!r} was not changed") from error
         changed.append(
-            TopicMismatchError(different.topic, {n: both for n, both in different.differences.items() if n in wanted})
+            TopicMismatchError(different.topic, {n: both for n, both in different.differences.items() if n in values})
         )
     return changed

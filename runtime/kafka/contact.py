@@ -120,13 +120,13 @@ class KafkaContact:
         Raises:
             ServiceUnavailableError: the cluster does not answer.
         """
-        wanted = {TopicPartition(*place): place for place in places}
-        if not wanted:
+        partitions = {TopicPartition(*place): place for place in places}
+        if not partitions:
             return {}
         deadline_s = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
             try:
-                ends = self._asked_for(wanted)
+                ends = self._list_offsets(partitions)
                 self._heard_s = time.monotonic()
                 return ends
             except KafkaException as error:
@@ -136,14 +136,14 @@ class KafkaContact:
                 self._admin = None
             time.sleep(RETRY_PAUSE_S)
 
-    def _asked_for(self, wanted: Mapping[TopicPartition, tuple[str, int]]) -> dict[tuple[str, int], int]:
+    def _list_offsets(self, partitions: Mapping[TopicPartition, tuple[str, int]]) -> dict[tuple[str, int], int]:
         client = self._client()  # as above
         futures = client.list_offsets(
-            dict.fromkeys(wanted, LATEST),
+            dict.fromkeys(partitions, LATEST),
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=REQUEST_TIMEOUT_S,
         )
-        return {wanted[place]: future.result().offset for place, future in futures.items()}
+        return {partitions[place]: future.result().offset for place, future in futures.items()}
 
     def _client(self) -> AdminClient:
         with self._making:

@@ -243,9 +243,9 @@ class KafkaPublisher:
         if self._producer is None:
             return 0
         until_s = time.monotonic() + timeout_s
-        left = self._producer.flush(timeout_s)
+        remaining = self._producer.flush(timeout_s)
         refused = self._refused
-        return left if refused is None else left + refused.wait(max(0.0, until_s - time.monotonic()))
+        return remaining if refused is None else remaining + refused.wait(max(0.0, until_s - time.monotonic()))
 
     def close(self, timeout_s: float = 10.0) -> int:
         """Flush and stop; no record is taken any more. A second call does nothing.
@@ -259,16 +259,16 @@ class KafkaPublisher:
         if producer is None:
             return 0
         until_s = time.monotonic() + timeout_s
-        left = producer.flush(timeout_s)
+        remaining = producer.flush(timeout_s)
         if self._refused is not None:
-            left += self._refused.wait(max(0.0, until_s - time.monotonic()))
+            remaining += self._refused.wait(max(0.0, until_s - time.monotonic()))
             self._refused.close()
         self._closing.set()
         if self._poller is not None:
             self._poller.join(timeout=10 * POLL_INTERVAL_S)
         producer.purge()
         producer.flush(PURGE_TIMEOUT_S)
-        return left
+        return remaining
 
     def _started(self, topic: Topic) -> Producer:
         producer = self._producer

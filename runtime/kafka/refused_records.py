@@ -88,9 +88,9 @@ class RefusedRecords:
         """Stop. Writers of what is left are told of the error that it was refused with."""
         with self._changed:
             self._is_closed = True
-            left, self._waiting = self._waiting, []
+            remaining, self._waiting = self._waiting, []
             self._changed.notify_all()
-        for refused in left:
+        for refused in remaining:
             self._settle(refused, loss_of(refused.record.topic, refused.error), None)
 
     def _put(self, refused: _Refused) -> None:
@@ -110,8 +110,8 @@ class RefusedRecords:
             with self._changed:
                 if not self._waiting:
                     self._changed.wait(0 if len(producer) else POLL_S)
-                taken, self._waiting = self._waiting, []
-            for refused in taken:
+                batch, self._waiting = self._waiting, []
+            for refused in batch:
                 self._try(producer, refused)
             producer.poll(POLL_S if len(producer) else 0)
         producer.flush(POLL_S)

@@ -111,7 +111,7 @@ class TopicTail:
         self._next: dict[Place, int] = {}
         self._reports: list[KafkaError] = []
         self._admin: AdminClient | None = None
-        self._asked: dict[str, Future[Any]] = {}
+        self._pending: dict[str, Future[Any]] = {}
         self._check_due_s = 0.0
         self._warned_of: set[str] = set()
         self.known_partitions: dict[Topic, list[int]] = {}
@@ -134,7 +134,7 @@ class TopicTail:
         until_s = time.monotonic() + START_PATIENCE_S
         while True:
             self._ask()
-            wait(self._asked.values(), CHECK_TIMEOUT_S)
+            wait(self._pending.values(), CHECK_TIMEOUT_S)
             self._hear()
             if len(self.known_partitions) == len(self._names):
                 return dict(self.known_partitions)
@@ -254,7 +254,7 @@ class TopicTail:
     def close(self) -> None:
         """Leave the cluster; waits for the last answer, five seconds at most."""
         # librdkafka 2.16 reads a null pointer where a client ends just as an answer about topics comes.
-        wait(self._asked.values())
+        wait(self._pending.values())
         self._consumer.close()
 
     def _find_beginnings(self, places: Iterable[TopicPartition]) -> None:
@@ -286,8 +286,8 @@ class TopicTail:
 
     def _check(self, now_s: float) -> None:
         """Hear the cluster's answer if it is there, and ask again if that is due."""
-        if self._asked:
-            if all(future.done() for future in self._asked.values()):
+        if self._pending:
+            if all(future.done() for future in self._pending.values()):
                 self._hear()
                 is_calm = len(self.known_partitions) == len(self._names) and not self._errors.is_waiting
                 self._check_due_s = now_s + (CHECK_INTERVAL_S if is_calm else RECHECK_INTERVAL_S)
@@ -301,11 +301,11 @@ class TopicTail:
         if self._admin is None:
             self._admin = AdminClient(common_config(self._settings))
         names = TopicCollection(list(self._names.values()))
-        self._asked = self._admin.describe_topics(names, request_timeout=CHECK_TIMEOUT_S)
+        self._pending = self._admin.describe_topics(names, request_timeout=CHECK_TIMEOUT_S)
 
     def _hear(self) -> None:
         """Take in what was answered; what was not counts as no answer."""
-        requests, self._asked = self._asked, {}
+        requests, self._pending = self._pending, {}
         now_s = time.monotonic()
         for topic, name in self._names.items():
             try:

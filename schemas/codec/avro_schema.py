@@ -55,38 +55,38 @@ def schema_of(record: type[Record]) -> dict[str, Any]:
     return _record(record, set())
 
 
-def _record(record: type[Record], seen: set[str]) -> dict[str, Any]:
-    seen.add(record.__name__)
+def _record(record: type[Record], known: set[str]) -> dict[str, Any]:
+    known.add(record.__name__)
     return {
         "type": "record",
         "name": record.__name__,
         "namespace": NAMESPACE,
         "doc": _first_line(record),
-        "fields": [_field(name, field, seen) for name, field in record.model_fields.items()],
+        "fields": [_field(name, field, known) for name, field in record.model_fields.items()],
     }
 
 
-def _field(name: str, field: FieldInfo, seen: set[str]) -> dict[str, Any]:
-    avro: dict[str, Any] = {"name": name, "type": _type(field.annotation, seen)}
+def _field(name: str, field: FieldInfo, known: set[str]) -> dict[str, Any]:
+    avro: dict[str, Any] = {"name": name, "type": _type(field.annotation, known)}
     if not field.is_required():
         avro["default"] = _default(field.get_default(call_default_factory=True))
     return avro
 
 
-def _type(annotation: Any, seen: set[str]) -> Any:
+def _type(annotation: Any, known: set[str]) -> Any:
     if annotation in _PRIMITIVES:
         return _PRIMITIVES[annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         inner = [argument for argument in arguments if argument is not type(None)]
         if len(inner) == 1 and len(arguments) == 2:
-            return ["null", _type(inner[0], seen)]
+            return ["null", _type(inner[0], known)]
     if origin is list:
-        return {"type": "array", "items": _type(arguments[0], seen)}
+        return {"type": "array", "items": _type(arguments[0], known)}
     if origin is dict and arguments[0] is str:
-        return {"type": "map", "values": _attribute_value(seen) if arguments[1] is Any else _type(arguments[1], seen)}
+        return {"type": "map", "values": _attribute_value(known) if arguments[1] is Any else _type(arguments[1], known)}
     if isinstance(annotation, type) and issubclass(annotation, RecordEnum):
-        return _named(annotation.__name__, seen) or {
+        return _named(annotation.__name__, known) or {
             "type": "enum",
             "name": annotation.__name__,
             "namespace": NAMESPACE,
@@ -94,20 +94,20 @@ def _type(annotation: Any, seen: set[str]) -> Any:
             "default": "unknown",
         }
     if isinstance(annotation, type) and issubclass(annotation, Record):
-        return _named(annotation.__name__, seen) or _record(annotation, seen)
+        return _named(annotation.__name__, known) or _record(annotation, known)
     raise TypeError(f"no Avro type for {annotation!r}")
 
 
-def _named(name: str, seen: set[str]) -> str | None:
+def _named(name: str, known: set[str]) -> str | None:
     """The full name, when the type was defined earlier in the schema; marks it as defined otherwise."""
-    if name in seen:
+    if name in known:
         return f"{NAMESPACE}.{name}"
-    seen.add(name)
+    known.add(name)
     return None
 
 
-def _attribute_value(seen: set[str]) -> list[Any]:
-    return _BY_NAME if _named("AttributeList", seen) else ATTRIBUTE_VALUE
+def _attribute_value(known: set[str]) -> list[Any]:
+    return _BY_NAME if _named("AttributeList", known) else ATTRIBUTE_VALUE
 
 
 def _default(value: Any) -> Any:

@@ -98,8 +98,8 @@ class Codec:
             name = written_with.record.__name__
             raise DecodeError(f"not a {name} v{written_with.version}: {type(error).__name__}: {error}") from error
         if end != len(data):
-            left = len(data) - end
-            problem = f"{left} bytes are left over after" if left > 0 else f"{-left} bytes are missing at the end of"
+            rest = len(data) - end
+            problem = f"{rest} bytes are left over after" if rest > 0 else f"{-rest} bytes are missing at the end of"
             raise DecodeError(f"{problem} a {written_with.record.__name__}")
         return record
 

@@ -185,8 +185,8 @@ class LightningStore:
         Returns ``None`` if none came within ``timeout_s`` seconds. An attempt that is returned is this caller's:
         no other has it, and its opening record precedes every span it will make.
         """
-        taken = await self.dequeue_many_rollouts(limit=1, worker_id=worker_id, timeout_s=timeout_s, run_id=run_id)
-        return taken[0] if taken else None
+        rollouts = await self.dequeue_many_rollouts(limit=1, worker_id=worker_id, timeout_s=timeout_s, run_id=run_id)
+        return rollouts[0] if rollouts else None
 
     async def dequeue_many_rollouts(
         self, *, limit: int = 1, worker_id: str | None = None, timeout_s: float = 0.0, run_id: str = ANY_RUN

@@ -45,18 +45,18 @@ def error_message_of(body: bytes) -> str:
     except ValueError:
         decoded = None
     if isinstance(decoded, dict):
-        told = error_in(decoded)
-        message = decoded.get("message") if told is None else told[1]
+        error = error_in(decoded)
+        message = decoded.get("message") if error is None else error[1]
         if isinstance(message, str) and message:
             return message
     return shown(body) or "the LLM server gave no reason"
 
 
 def _refuse_orphans(messages: list[dict[str, Any]]) -> None:
-    made: set[Any] = set()
+    call_ids: set[Any] = set()
     for message in messages:
         calls = message.get("tool_calls")
-        made |= {call.get("id") for call in calls if isinstance(call, dict)} if isinstance(calls, list) else set()
+        call_ids |= {call.get("id") for call in calls if isinstance(call, dict)} if isinstance(calls, list) else set()
         call_id = message.get("tool_call_id")
-        if message.get("role") == "tool" and call_id not in made:
+        if message.get("role") == "tool" and call_id not in call_ids:
             raise ValueError(f"there is a result of the tool call {call_id!r}, but not the call; send both, or neither")

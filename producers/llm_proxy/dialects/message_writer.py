@@ -82,20 +82,20 @@ class MessageWriter:
     def end(self, choice: Choice, usage: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         """The last events."""
         events = self._close()
-        for call in choice.message.calls.made:
+        for call in choice.message.calls.collected:
             events += self._call(call)
-        told = {"stop_reason": self._stop_reason(choice), "stop_sequence": None}
-        if told["stop_reason"] == "stop_sequence":
-            told["stop_sequence"] = choice.stop_text
-        self.message |= told | {"usage": _usage(usage or {})}
-        delta = {"type": "message_delta", "delta": told, "usage": self.message["usage"]}
+        stop = {"stop_reason": self._stop_reason(choice), "stop_sequence": None}
+        if stop["stop_reason"] == "stop_sequence":
+            stop["stop_sequence"] = choice.stop_text
+        self.message |= stop | {"usage": _usage(usage or {})}
+        delta = {"type": "message_delta", "delta": stop, "usage": self.message["usage"]}
         return [*events, delta, {"type": "message_stop"}]
 
     def _stop_reason(self, choice: Choice) -> str:
         reason = STOP_REASONS.get(choice.finish_reason or "")
         if reason is not None:
             return reason
-        if choice.message.calls.made:
+        if choice.message.calls.collected:
             return "tool_use"
         if choice.stop_text in self._stop_sequences:
             return "stop_sequence"

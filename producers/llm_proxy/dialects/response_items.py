@@ -30,7 +30,7 @@ class _ClientTool:
     item: str
     result: str
     field: str
-    told: Mapping[str, Any]
+    constants: Mapping[str, Any]
     text: str
     description: str
     parameters: Mapping[str, Any]
@@ -156,4 +156,4 @@ def item_of_client_tool(call: ToolCall) -> dict[str, Any] | None:
         arguments = None
     if not isinstance(arguments, dict):
         arguments = {tool.text: [call.arguments] if tool.parameters[tool.text] is _WORDS else call.arguments}
-    return {"type": tool.item, "call_id": call.id, tool.field: {**tool.told, **arguments}}
+    return {"type": tool.item, "call_id": call.id, tool.field: {**tool.constants, **arguments}}

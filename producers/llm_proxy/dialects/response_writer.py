@@ -59,7 +59,7 @@ class ResponseWriter:
         status = "completed" if why is None else "incomplete"
         if self._message is not None:
             events += self._end_message(self._message, status)
-        for call in choice.message.calls.made:
+        for call in choice.message.calls.collected:
             if call.position in self._calls:
                 events += self._end_call(call, self._calls[call.position], status)
         self.response |= {"status": status, "usage": _usage(usage or {})}

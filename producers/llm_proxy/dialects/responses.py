@@ -61,10 +61,10 @@ class Conversations:
         """
         turns: list[_Exchanged] = []
         following: str | None = response_id
-        seen: set[str] = set()  # a model server may repeat its ids
+        visited: set[str] = set()  # a model server may repeat its ids
         while following is not None:
-            turn = None if following in seen else self._turns.get(following)
-            seen.add(following)
+            turn = None if following in visited else self._turns.get(following)
+            visited.add(following)
             if turn is None:
                 raise ValueError(
                     f"previous_response_id {response_id!r}: response {following!r} is not known here (any more); "
@@ -141,10 +141,10 @@ class _ResponsesCall:
         _refuse_unanswerable(request)
         self._conversations = conversations
         self._previous: str | None = request.get("previous_response_id")
-        asked = request["input"]
-        self._added: list[Any] = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        turn = request["input"]
+        self._added: list[Any] = [{"role": "user", "content": turn}] if isinstance(turn, str) else turn
         before = [] if self._previous is None else conversations.until(self._previous)
-        self._asked: dict[str, Any] = request
+        self._request: dict[str, Any] = request
         offered: Any = request.get("tools")
         self._client_tools = {
             tool["type"] for tool in (offered if isinstance(offered, list) else ()) if is_client_tool(tool)
@@ -167,7 +167,7 @@ class _ResponsesCall:
 
     def _writer(self, answer: Completion) -> ResponseWriter:
         self.response_id = f"resp_{secrets.token_hex(16)}"
-        echoed = DEFAULTS | {name: self._asked[name] for name in ECHOED if self._asked.get(name) is not None}
+        echoed = DEFAULTS | {name: self._request[name] for name in ECHOED if self._request.get(name) is not None}
         fields = {
             "id": self.response_id,
             "object": "response",
@@ -203,7 +203,7 @@ class _ResponsesCall:
 
     def _keep(self, response: dict[str, Any]) -> None:
         """Remember the turn, for requests that go on from it, unless the agent does not want that."""
-        if self._asked.get("store") is not False:
+        if self._request.get("store") is not False:
             self._conversations.keep(response["id"], self._previous, [*self._added, *response["output"]])
 
     async def stream(self, answer: Completion, events: AsyncIterator[StreamEvent]) -> AsyncGenerator[bytes]:

@@ -81,19 +81,19 @@ def decode_logs(body: bytes, fallback: Attribution = UNATTRIBUTED) -> Decoded:
 def _decoded_spans(request: Any, fallback: Attribution, deferred: DeferredArrays | None) -> Decoded:
     require_items_max(sum(len(scope.spans) for resource in request.resource_spans for scope in resource.scope_spans))
     decoded = Decoded()
-    held: list[_DeferredSpan] = []
+    buffered: list[_DeferredSpan] = []
 
     def take(decoded: Decoded, origin: Origin, span: Any) -> None:
         fields = _fields_of(decoded, span, deferred)
         if fields is not None:
-            held.append((origin, fields, attributes_of(span.attributes, deferred)))
+            buffered.append((origin, fields, attributes_of(span.attributes, deferred)))
 
     for resource_spans in request.resource_spans:
         for scope_spans in resource_spans.scope_spans:
             _take_all(decoded, resource_spans, scope_spans, scope_spans.spans, fallback, take)
     if deferred is not None:
         deferred.fill()
-    for origin, fields, attributes in held:
+    for origin, fields, attributes in buffered:
         keep_span(decoded, origin, fields, attributes)
     return decoded
 

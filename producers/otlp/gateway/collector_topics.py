@@ -119,9 +119,9 @@ class CollectorTopics:
         try:
             consumer.subscribe(list(self._signals))
             while not self._stopping.is_set():
-                came = consumer.consume(MESSAGES_PER_CALL_MAX, POLL_TIMEOUT_S)
+                consumed = consumer.consume(MESSAGES_PER_CALL_MAX, POLL_TIMEOUT_S)
                 now_s = time.monotonic()
-                messages = [message for message in came if _is_record(message, errors, now_s)]
+                messages = [message for message in consumed if _is_record(message, errors, now_s)]
                 for report in reports:
                     errors.reported_of_cluster(report, now_s)
                 reports.clear()

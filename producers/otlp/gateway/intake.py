@@ -229,9 +229,9 @@ class Intake:
         sent = 0
         while sent < len(records):
             handed = records[sent : sent + SLICE_RECORDS]
-            taken = self._sink.send_all(handed, [deliveries.delivered] * len(handed))
-            sent += taken
-            if taken:
+            accepted = self._sink.send_all(handed, [deliveries.delivered] * len(handed))
+            sent += accepted
+            if accepted:
                 deadline = loop.time() + self._wait_s
             elif loop.time() > deadline:
                 raise BackpressureError(
@@ -239,7 +239,7 @@ class Intake:
                     next_step="Is Kafka reachable? LIGHTSTREAM_SEND_BUFFER_BYTES_MAX sets the size.",
                 )
             if sent < len(records):
-                await asyncio.sleep(0 if taken == len(handed) else RETRY_INTERVAL_S)
+                await asyncio.sleep(0 if accepted == len(handed) else RETRY_INTERVAL_S)
         try:
             await asyncio.wait_for(deliveries.done, max(0.0, deadline - loop.time()))
         except TimeoutError as error:
@@ -260,16 +260,16 @@ class _Deliveries:
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
         self._loop = loop
         self._lock = threading.Lock()
-        self._left = count
+        self._remaining = count
         self._error: PublishError | None = None
         self.done: asyncio.Future[None] = loop.create_future()
 
     def delivered(self, error: PublishError | None) -> None:
         """For the publisher's thread."""
         with self._lock:
-            self._left -= 1
+            self._remaining -= 1
             self._error = self._error or error
-            if self._left:
+            if self._remaining:
                 return
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._finish)

@@ -98,15 +98,15 @@ def gateway(settings: Settings) -> HttpServer:
         listener=listeners.http,
         on_stopping=stop_accepting,
         ready=[KafkaContact(settings)],
-        metrics=[lambda: _held(settings, budgets)],
+        metrics=[lambda: _memory_metrics(settings, budgets)],
     )
     return web
 
 
-def _held(settings: Settings, budgets: Iterable[ByteBudget]) -> Iterable[Metric]:
-    held = sum(budget.held_bytes for budget in budgets)
+def _memory_metrics(settings: Settings, budgets: Iterable[ByteBudget]) -> Iterable[Metric]:
+    held_bytes = sum(budget.held_bytes for budget in budgets)
     return [
-        GaugeMetricFamily("lightstream_gateway_held_bytes", "Memory of the requests under way.", held),
+        GaugeMetricFamily("lightstream_gateway_held_bytes", "Memory of the requests under way.", held_bytes),
         GaugeMetricFamily(
             "lightstream_gateway_held_bytes_max", "Above it requests wait.", settings.send_buffer_bytes_max
         ),

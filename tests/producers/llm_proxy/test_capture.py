@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightstream.producers.llm_proxy.call import caller_of
-from lightstream.producers.llm_proxy.capture import Completion, Wanted, capture, policy_version_of, without_extras
+from lightstream.producers.llm_proxy.capture import (
+    Completion,
+    RequestedExtras,
+    capture,
+    policy_version_of,
+    without_extras,
+)
 from lightstream.producers.llm_proxy.events import EVENT_BYTES_MAX, EventSplitter, event_data
 from lightstream.schemas.codec import Codec
 from lightstream.schemas.records import LlmCall, SpanRecord
@@ -108,14 +114,18 @@ JSON = st.recursive(
 def test_no_answer_is_too_strange(body: dict[str, Any]) -> None:
     answer = Completion()
     capture(answer, body)
-    without_extras(body, Wanted(logprobs=False, token_ids=False))
+    without_extras(body, RequestedExtras(logprobs=False, token_ids=False))
 
 
 @pytest.mark.parametrize(
     ("wanted", "has_logprobs", "has_ids"),
-    [(Wanted(False, False), False, False), (Wanted(True, False), True, False), (Wanted(False, True), False, True)],
+    [
+        (RequestedExtras(False, False), False, False),
+        (RequestedExtras(True, False), True, False),
+        (RequestedExtras(False, True), False, True),
+    ],
 )
-def test_agents_get_only_what_they_asked_for(wanted: Wanted, has_logprobs: bool, has_ids: bool) -> None:
+def test_agents_get_only_what_they_asked_for(wanted: RequestedExtras, has_logprobs: bool, has_ids: bool) -> None:
     body = completion()
     without_extras(body, wanted)
     assert (body["choices"][0]["logprobs"] is not None) == has_logprobs
