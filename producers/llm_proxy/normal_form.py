@@ -123,7 +123,7 @@ class Message:
             piece[half_name] = text
         return self._text_parts(kind, text)
 
-    def _said(self, kind: PartKind, text: str) -> list[Part]:
+    def _text_parts(self, kind: PartKind, text: str) -> list[Part]:
         if not text:
             return []
         self.texts[kind] = self.texts.get(kind, "") + text

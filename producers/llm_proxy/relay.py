@@ -183,7 +183,7 @@ class StreamRelay:
             raise UpstreamError(f"the LLM server aborted the stream: {message}. {SERVER_LOG}", status=status)
         return self._stream_event(event, body, has_halves=has_halves)
 
-    def _said(self, event: bytes, body: dict[str, Any], *, has_halves: bool) -> StreamEvent:
+    def _stream_event(self, event: bytes, body: dict[str, Any], *, has_halves: bool) -> StreamEvent:
         """The event of a chunk as the agent gets it, and what it says in the call."""
         completion = self._call.completion
         if self._is_rest:
