@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,3 +162,28 @@ def test_a_bound_is_in_the_exit_status(stack: Stack, arguments: list[str]) -> No
     assert status("--at-most-worse", "0.1") == 3
     assert status("--at-most-worse", "1") == 0
     assert status("--at-most-worse", "1", "--at-least", "0.5") == 3
+
+
+def test_the_program_of_the_page_compares_two_prompts(stack: Stack, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text("utf-8")
+    (program_of_page,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "prompts.py").write_text(program_of_page, "utf-8")
+    (tmp_path / "tasks.jsonl").write_text('"6 * 7"\n"40 + 2"\n', "utf-8")
+    environment = os.environ | stack.settings.to_environment()
+    of_right_prompt: list[str] = []
+
+    def by_prompt(request: dict[str, Any]) -> dict[str, Any]:
+        made = completion(id=f"chatcmpl-{id(request)}")
+        prompt = request["messages"][0]["content"]
+        made["choices"][0]["message"]["content"] = "42" if prompt.startswith(of_right_prompt[-1]) else "I do not know"
+        return made
+
+    upstream.answer = by_prompt
+    for name, right, status in (("release-1", "Think", 0), ("release-2", "Answer", 3)):
+        of_right_prompt.append(right)
+        command = [sys.executable, "prompts.py", name, "my-model"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
+        )
+        assert done.returncode == status, done.stderr
+        assert f"mean={1.0 if status == 0 else -1.0}" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -151,3 +152,36 @@ async def test_a_record_that_is_no_trajectory_is_passed_over_and_counted(setting
     async with aclosing(steps_of(settings, steps=1)) as steps:
         assert [names(step.groups) async for step in steps] == [["a"]]
     assert committed(settings, 1)[0].metrics["trajectories/undecodable"] == 1.0
+
+
+class Open(InstantStore):
+    """May be opened, as a store of the user's is."""
+
+    async def start(self) -> None:
+        pass
+
+
+def test_the_consumer_of_the_page(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "contract.md").read_text("utf-8")
+    program = re.findall(r"^```python no-run\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0]
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    stores: list[Open] = []
+
+    def opened(_: Settings) -> Open:
+        stores.append(Open(settings))
+        return stores[-1]
+
+    monkeypatch.setattr("lightstream.trainers.KafkaLightningStore", opened)
+    shortened = program.replace("STEPS, TASKS = 60", "STEPS, TASKS = 3").replace(
+        'trajectories("my-run"', 'trajectories("my-run", trainer_id="page"'
+    )
+    exec(shortened, {"__name__": "page"})  # noqa: S102  # our own page
+    first, second, third = committed(settings, 3)
+    assert [step.resources_id for step in (first, second, third)] == ["my-run-v0", "my-run-v1", "my-run-v2"]
+    assert all("best" in step.metrics for step in (first, second, third))
+    asked = [
+        f"my-run-{step}-{task}-{member}" for step in (1, 2, 3) for task in ("apples", "pears") for member in (0, 1)
+    ]
+    assert stores[0].asked == asked
+    assert sorted(c.rollout_id for step in (first, second, third) for c in step.consumed) == sorted(asked)
